@@ -1,0 +1,59 @@
+"""The process that proves: reads one job a line, answers one line, and may be killed at any moment.
+
+Started as `python -m algorist.verify.worker` by `algorist.verify.pool`, never imported by it. Jobs and answers are
+JSON; nothing a response says reaches `eval`, `sympify` or a shell. Two limits hold even if the parent is gone: the address
+space (RLIMIT_AS) and a real-time alarm with the default action, which ends the process inside C code too.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Any
+
+from algorist.verify import judge
+
+
+def limit_memory(mib: int) -> None:
+    """Cap the address space of this process; does nothing where the platform has no such limit."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system: the deadline still holds
+        return
+    size = mib << 20
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def answer(job: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+    """Prove one job. Failures of the machinery are answers too: {"error": name}."""
+    signal.setitimer(signal.ITIMER_REAL, deadline_s)
+    try:
+        result = judge.prove(job["gold"], job["answer"], job["kind"])
+        return {"outcome": result.outcome, "reason": result.reason, "method": result.method}
+    except MemoryError:
+        return {"error": "memory"}
+    except RecursionError:
+        return {"error": "recursion"}
+    except Exception as error:  # noqa: BLE001  the process boundary: whatever a library raises becomes a typed answer
+        return {"error": type(error).__name__}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main(argv: list[str]) -> int:
+    """Serve jobs from standard input until it closes."""
+    memory_mib, deadline_s = int(argv[0]), float(argv[1])
+    limit_memory(memory_mib)
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    judge.warm()
+    print(json.dumps({"ready": True}), file=out, flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        print(json.dumps({"id": job["id"], **answer(job, deadline_s)}), file=out, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
