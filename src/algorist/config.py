@@ -1,0 +1,38 @@
+"""What all settings have in common: frozen, strict, unknown keys refused. Torch-free; a recipe is checked in a blink."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+
+class Config(BaseModel):
+    """Base of every settings model. Values are not coerced: "3" is no number, 1 is no truth value; an int serves as a float.
+
+    >>> class Example(Config):
+    ...     rate: float = 1.0
+    >>> Example(rate=2)
+    Example(rate=2.0)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=False)
+
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Sets of keys of which exactly one must be given. Giving one drops the others that a recipe inherits."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        for names in self.one_of:
+            given = [name for name in names if getattr(self, name) is not None]
+            if len(given) != 1:
+                got = "none" if not given else " and ".join(given)
+                raise impossible(f"needs exactly one of {', '.join(names)}: got {got}", "Keep one of them.", at=given[-1:])
+        return self
+
+
+def impossible(message: str, fix: str, at: list[str] | tuple[str, ...] = ()) -> PydanticCustomError:
+    """A combination of values that cannot work. `at` is the path, below the raising model, of the key to point at."""
+    context = {"message": message, "fix": fix, "at": tuple(at)}
+    return PydanticCustomError("impossible", "{message}. {fix}", context)

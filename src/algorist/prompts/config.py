@@ -1,0 +1,60 @@
+"""How a problem becomes a prompt. Read by `prompts/`."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from algorist.config import Config, impossible
+
+
+class ExampleConfig(Config):
+    """One worked line of a few-shot prompt."""
+
+    question: str = Field(..., min_length=1, description="As a problem's question.")
+    answer: str = Field(..., min_length=1, description="What the model should write.")
+
+
+class PromptConfig(Config):
+    """Template, stop strings and where the answer stands."""
+
+    template: Literal["plain", "chat", "few_shot"] = Field(
+        "plain", description="plain: `format`; chat: the tokenizer's chat template; few_shot: examples, then `format`."
+    )
+    format: str = Field("Q: {question}\nA:", description="Text of one question; must hold {question} once.")
+    target: str = Field(
+        " {answer}", description="Text of one answer after `format`, in examples and SFT; must hold {answer} once."
+    )
+    separator: str = Field("\n", description="few_shot: text between one example's answer and the next question.")
+    system: str = Field("", description="chat: the system message; empty: none.")
+    examples: int | tuple[ExampleConfig, ...] = Field(
+        (), description="few_shot: question and answer pairs, or how many to draw from the training problems."
+    )
+    stop: tuple[str, ...] = Field(
+        (), description="Strings that end a response besides the end-of-sequence token; each must be one token."
+    )
+    answer_format: Literal["auto", "first_line", "last_number", "boxed", "hashes"] = Field(
+        "auto", description="Where the verifier looks for the final answer; auto: it decides by its own rules."
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        for name, hole in (("format", "{question}"), ("target", "{answer}")):
+            text = getattr(self, name)
+            if text.count(hole) != 1:
+                raise impossible(
+                    f"{name} must hold {hole} exactly once: got {text!r}", f"Write {hole} where it belongs.", at=[name]
+                )
+        num_examples = self.examples if isinstance(self.examples, int) else len(self.examples)
+        if self.template == "few_shot" and num_examples < 1:
+            raise impossible("a few_shot template needs examples: got none", "Give pairs, or a number of them.", at=["template"])
+        if self.template != "few_shot" and num_examples:
+            raise impossible(
+                f"examples are shown by the few_shot template only: got template {self.template}",
+                "Set template: few_shot or drop examples.",
+                at=["examples"],
+            )
+        if "" in self.stop:
+            raise impossible("a stop string must not be empty", "Remove it.", at=["stop"])
+        return self

@@ -1,0 +1,118 @@
+"""A recipe file to a checked Recipe: the one way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from algorist.config import Config
+from algorist.digest import JSON, canonical, sha256
+from algorist.recipe.checks import check
+from algorist.recipe.explain import explain
+from algorist.recipe.failure import raise_all
+from algorist.recipe.merge import apply_overrides, load_layers
+from algorist.recipe.model import Recipe
+from algorist.recipe.source import Written, dotted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A recipe with every default filled in, and where it came from."""
+
+    recipe: Recipe
+    """The settings."""
+    canonical_json: bytes
+    """RFC 8785 bytes of all settings, defaults included."""
+    digest: str
+    """sha256 of `canonical_json`."""
+    path: Path
+    """The file that was asked for; relative paths in the recipe start at its folder."""
+    files: tuple[Path, ...]
+    """All files that were read, nearest first."""
+    origins: Mapping[str, str]
+    """Dotted key -> "file:line" or "--set text" of every value that was written; the others are defaults."""
+
+    @property
+    def base_dir(self) -> Path:
+        """Folder that relative paths of the recipe start at."""
+        return self.path.parent
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
+    """Read, compose, override, check.
+
+    overrides: texts like "rl.updates=10", applied in order.
+    Raises RecipeError (exit code 2); where several lines are wrong, RecipeErrors names them all.
+    """
+    path = Path(path)
+    alternatives = alternatives_of(Recipe)
+    written, files = load_layers(path, alternatives)
+    written = apply_overrides(written, overrides, alternatives)
+    recipe = validate(written)
+    raise_all(check(recipe, written))
+    document = canonical(to_json(recipe))
+    origins = {dotted(key): str(origin) for key, origin in written.origins.items() if key}
+    return Resolved(
+        recipe=recipe,
+        canonical_json=document,
+        digest=sha256(document),
+        path=path,
+        files=tuple(files),
+        origins=MappingProxyType(origins),
+    )
+
+
+def validate(written: Written) -> Recipe:
+    """Plain values to a Recipe; raises all that is wrong, each with its place."""
+    try:
+        return Recipe.model_validate(_tuples(written.value))
+    except ValidationError as failure:
+        raise_all(explain(failure, written, Recipe))
+        raise
+
+
+def to_json(recipe: Recipe) -> JSON:
+    """Every setting as plain JSON values, defaults included."""
+    return recipe.model_dump(mode="json")  # type: ignore[no-any-return]
+
+
+def _tuples(value: JSON) -> JSON:
+    """Lists as tuples: the models are frozen and strict."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model and every model reachable from its fields, each once, parents first."""
+    seen: set[type[BaseModel]] = set()
+    queue = [model]
+    while queue:
+        current = queue.pop(0)
+        if current in seen:
+            continue
+        seen.add(current)
+        yield current
+        for field in current.model_fields.values():
+            queue += [found for found in nested(field.annotation) if found not in seen]
+
+
+def nested(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a type annotation mentions, in order."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Annotated, Union, UnionType, tuple):
+        return [found for part in get_args(annotation) for found in nested(part)]
+    return []
+
+
+def alternatives_of(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
+    """All sets of keys that exclude each other, anywhere in the tree."""
+    return tuple(names for found in models_of(model) if issubclass(found, Config) for names in found.one_of)

@@ -1,0 +1,16 @@
+"""How responses are sampled. Read by `rollout/`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from algorist.config import Config
+
+
+class SamplingConfig(Config):
+    """The sampling distribution and the response budget."""
+
+    temperature: float = Field(1.0, ge=0.0, description="0 takes the likeliest token; RL needs more than 0.")
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="Keep the smallest set of tokens with this much probability.")
+    response_tokens: int = Field(..., ge=1, description="Most tokens a response may have, its stop token included.")
+    rows: int = Field(256, ge=1, description="Rows decoded side by side. Changes speed and memory, never a result.")
