@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -258,7 +259,8 @@ def numbered(directory: Path) -> list[Path]:
 def prune(directory: Path, *, keep: int, schema: str | None = CHECKPOINT_SCHEMA) -> list[Path]:
     """Remove the oldest directories beyond the `keep` newest, but never the newest that verifies.
 
-    Returns what was removed. A directory that does not verify does not count as kept and is left for a person to see.
+    Returns what was removed. A damaged directory does not count as kept; one without a manifest is left for a person to
+    see. Nothing is removed while fewer than `keep` verify.
     """
     assert keep >= 1, f"at least one checkpoint must be kept, got keep={keep}"
     valid: list[Path] = []
@@ -318,6 +320,23 @@ def disk_full_is_told(path: Path) -> Iterator[None]:
         ) from error
 
 
+def append_durably(file: FileIO, data: bytes, path: Path) -> None:
+    """Add `data` to the end of an unbuffered file and fsync it; where that fails the file is cut back to what it was.
+
+    Raises DiskFull where there is no room.
+    """
+    size = file.seek(0, os.SEEK_END)
+    with disk_full_is_told(path):
+        try:
+            written = 0
+            while written < len(data):
+                written += file.write(data[written:])
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
 def fsync_directory(path: Path) -> None:
     """Make renames and new names in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -347,7 +366,7 @@ def _describe(path: Path, schema: str) -> Manifest:
 
 
 def _fsync_tree(path: Path) -> None:
-    for p in [*_files(path)]:
+    for p in _files(path):
         with p.open("rb") as file:
             os.fsync(file.fileno())
     for folder in [*(p for p in path.rglob("*") if p.is_dir()), path]:

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, final
 
 from algorist.digest import JSON, canonical, sha256
 from algorist.errors import InputError, ResumeMismatch
-from algorist.record.commit import disk_full_is_told, fsync_directory
+from algorist.record.commit import append_durably, fsync_directory
 
 GENESIS: Final = "0" * 64
 """`prev` of the first line."""
@@ -170,7 +171,7 @@ class Ledger:
         """Bytes of an unfinished append that `open` cut off."""
         self._events = events
         self._head = head
-        self._file = path.open("ab")
+        self._file = FileIO(path, "ab")
 
     @classmethod
     def open(cls, path: Path, *, contract: str, amend: bool = False) -> "Ledger":
@@ -235,15 +236,7 @@ class Ledger:
             wall={"time": _now(), **{name: _plain(value) for name, value in wall.items()}},
         )
         line = event.to_line()
-        size = self._file.seek(0, os.SEEK_END)
-        with disk_full_is_told(self.path):
-            try:
-                self._file.write(line + b"\n")
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            except OSError:
-                self._forget_after(size)
-                raise
+        append_durably(self._file, line + b"\n", self.path)
         self._events.append(event)
         self._head = sha256(line)
         return event
@@ -301,15 +294,8 @@ class Ledger:
         self.close()
 
     def _forget_after(self, size: int) -> None:
-        """Cut the file to `size` bytes with a fresh handle, so that nothing buffered comes back."""
-        try:
-            self._file.close()
-        except OSError:
-            pass  # the buffer could not be flushed: it is what is being forgotten
-        with self.path.open("r+b") as file:
-            file.truncate(size)
-            os.fsync(file.fileno())
-        self._file = self.path.open("ab")
+        self._file.truncate(size)
+        os.fsync(self._file.fileno())
 
 
 def read(path: Path) -> list[Event]:

@@ -2,16 +2,20 @@
 
 import importlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, final
 
 from algorist.digest import sha256
 from algorist.errors import InputError
-from algorist.record.commit import disk_full_is_told
+from algorist.record.commit import append_durably
+
+_log = logging.getLogger(__name__)
 
 Value = float | int | str | bool | None
 Row = Mapping[str, Value]
@@ -48,7 +52,9 @@ class Metrics:
         """Open for appending; a torn last line is cut (`torn_bytes`). Raises InputError where a line is not a row."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.sinks = tuple(sinks)
+        self._sinks = list(sinks)
+        self.sink_errors: list[str] = []
+        """Why a dashboard was given up, in words; a run does not die of a dashboard."""
         self.num_nonfinite = 0
         """Values that were nan or infinite and became null, since this was opened."""
         data = path.read_bytes() if path.exists() else b""
@@ -56,9 +62,9 @@ class Metrics:
         self.torn_bytes = len(tail)
         self.num_rows = len(lines)
         """Rows in the file; what a checkpoint stores and `roll_back` takes."""
+        self._file = FileIO(path, "ab")
         if tail:
-            _cut(path, len(data) - len(tail))
-        self._file = path.open("ab")
+            self._cut(len(data) - len(tail))
 
     def append(self, row: Row) -> None:
         """Write one row and fsync it. nan and infinities become null and are named under `nonfinite`.
@@ -71,18 +77,9 @@ class Metrics:
         if bad:
             clean[NONFINITE] = " ".join(bad)
         line = json.dumps(clean, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = self._file.seek(0, os.SEEK_END)
-        with disk_full_is_told(self.path):
-            try:
-                self._file.write(line.encode() + b"\n")
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            except OSError:
-                self._forget_after(size)
-                raise
+        append_durably(self._file, line.encode() + b"\n", self.path)
         step = row.get("step")
-        for sink in self.sinks:
-            sink.log(clean, step=int(step) if isinstance(step, int | float) else self.num_rows)
+        self._copy(clean, step=int(step) if isinstance(step, int | float) else self.num_rows)
         self.num_rows += 1
 
     def roll_back(self, num_rows: int) -> int:
@@ -92,14 +89,14 @@ class Metrics:
         """
         assert 0 <= num_rows <= self.num_rows, f"num_rows must lie in [0, {self.num_rows}], got {num_rows}"
         lines = self.path.read_bytes().split(b"\n")[:num_rows]
-        self._forget_after(sum(len(line) + 1 for line in lines))
+        self._cut(sum(len(line) + 1 for line in lines))
         cut, self.num_rows = self.num_rows - num_rows, num_rows
         return cut
 
     def close(self) -> None:
         """Close the file and every sink."""
         self._file.close()
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.close()
 
     def __enter__(self) -> Self:
@@ -110,13 +107,18 @@ class Metrics:
     ) -> None:
         self.close()
 
-    def _forget_after(self, size: int) -> None:
-        try:
-            self._file.close()
-        except OSError:
-            pass  # the buffer could not be flushed: it is what is being forgotten
-        _cut(self.path, size)
-        self._file = self.path.open("ab")
+    def _cut(self, size: int) -> None:
+        self._file.truncate(size)
+        os.fsync(self._file.fileno())
+
+    def _copy(self, row: Row, *, step: int) -> None:
+        for sink in list(self._sinks):
+            try:
+                sink.log(row, step=step)
+            except Exception as error:  # noqa: BLE001  boundary: third-party dashboards fail in every way there is
+                self._sinks.remove(sink)
+                self.sink_errors.append(f"{type(sink).__name__.strip('_')}: {type(error).__name__}: {error}")
+                _log.warning("dashboard given up, metrics.jsonl goes on: %s", self.sink_errors[-1], exc_info=True)
 
 
 def read(path: Path) -> list[dict[str, Value]]:
@@ -219,9 +221,3 @@ class _TensorBoard:
 
 def _numbers(row: Row) -> dict[str, float]:
     return {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
-
-
-def _cut(path: Path, size: int) -> None:
-    with path.open("r+b") as file:
-        file.truncate(size)
-        os.fsync(file.fileno())
