@@ -1,0 +1,63 @@
+"""RLOO: each response against the mean of the others, no clip. Kool et al. 2019; Ahmadian et al. 2024."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from algorist.objective import ratio
+from algorist.objective.advantage import group_advantage
+from algorist.objective.config import RLOOConfig
+from algorist.objective.credit import finish, flat_to_drop, per_row, reward_with_kl
+from algorist.objective.spec import Credit, CreditInput, Method, TokenBatch
+from algorist.objective.surrogate import correction, kl_coefficient, kl_loss, open_gap
+
+
+def credit(rows: CreditInput, cfg: RLOOConfig) -> Credit:
+    """A_i = r_i - mean of the other rewards = G / (G - 1) (r_i - mean r)."""
+    reward = reward_with_kl(rows, cfg)
+    advantage = group_advantage(reward, rows.group, baseline="leave_one_out", std="none", group_of_one=cfg.group_of_one)
+    drop = flat_to_drop(reward, rows.group, cfg.flat_groups)
+    return finish(rows, cfg, per_row(advantage, rows), reward=reward, drop=drop)
+
+
+def loss(batch: TokenBatch, cfg: RLOOConfig) -> Float[Tensor, "B T"]:
+    """-w A log pi, or -w A pi / pi_old where `ratio` is set; plus beta KL where the KL is in the loss."""
+    b = batch.clean()
+    weight = correction(b, cfg)
+    if cfg.ratio == "none":
+        policy = b.logp
+    else:
+        policy = torch.exp(ratio.log_ratio(b.logp, b.logp_old, b.mask, cfg.ratio, cfg.log_ratio_clamp))
+    return -weight * b.advantage * policy + kl_loss(b, cfg)
+
+
+def coefficient(batch: TokenBatch, cfg: RLOOConfig) -> Float[Tensor, "B T"]:
+    """w A, times the ratio where `ratio` is set (and times |o| for the product of a response)."""
+    b = batch.clean()
+    weight = correction(b, cfg)
+    push = weight * b.advantage
+    if cfg.ratio != "none":
+        gap = ratio.log_ratio(b.logp.detach(), b.logp_old, b.mask, cfg.ratio, cfg.log_ratio_clamp)
+        push = push * torch.exp(gap) * open_gap(b, cfg.ratio, cfg.log_ratio_clamp)
+    if cfg.ratio in ("geometric", "product"):
+        push = row_total(push, b) / (b.mask.sum(-1, keepdim=True).clamp(min=1) if cfg.ratio == "geometric" else 1)
+    return push + kl_coefficient(b, cfg)
+
+
+def row_total(push: Float[Tensor, "B T"], b: TokenBatch) -> Float[Tensor, "B T"]:
+    """Sum over a row, on each of its tokens: every token's loss depends on every log-prob of the row."""
+    return torch.where(b.mask, push.sum(-1, keepdim=True), 0.0)
+
+
+METHOD = Method(
+    name="rloo",
+    paper="Kool et al. 2019; Ahmadian et al. 2024, section 3.3",
+    source="online",
+    reward="Rule or Model: one reward per response",
+    coefficient_text="A, A = r - mean of the other rewards of the group",
+    config=RLOOConfig,
+    credit=credit,
+    loss=loss,
+    coefficient=coefficient,
+    example={},
+)
