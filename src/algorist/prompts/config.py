@@ -12,30 +12,34 @@ from algorist.config import Config, impossible
 class ExampleConfig(Config):
     """One worked line of a few-shot prompt."""
 
-    question: str = Field(..., min_length=1, description="As a problem's question.")
-    answer: str = Field(..., min_length=1, description="What the model should write.")
+    question: str = Field(min_length=1, description="As a problem's question.")
+    answer: str = Field(min_length=1, description="What the model should write.")
 
 
 class PromptConfig(Config):
     """Template, stop strings and where the answer stands."""
 
     template: Literal["plain", "chat", "few_shot"] = Field(
-        "plain", description="plain: `format`; chat: the tokenizer's chat template; few_shot: examples, then `format`."
+        default="plain",
+        description="plain: `format`; chat: the tokenizer's chat template; few_shot: examples, then `format`.",
     )
-    format: str = Field("Q: {question}\nA:", description="Text of one question; must hold {question} once.")
+    format: str = Field(default="Q: {question}\nA:", description="Text of one question; must hold {question} once.")
     target: str = Field(
-        " {answer}", description="Text of one answer after `format`, in examples and SFT; must hold {answer} once."
+        default=" {answer}",
+        description="Text of one answer after `format`, in examples and SFT; must hold {answer} once.",
     )
-    separator: str = Field("\n", description="few_shot: text between one example's answer and the next question.")
-    system: str = Field("", description="chat: the system message; empty: none.")
+    separator: str = Field(
+        default="\n", description="few_shot: text between one example's answer and the next question."
+    )
+    system: str = Field(default="", description="chat: the system message; empty: none.")
     examples: int | tuple[ExampleConfig, ...] = Field(
-        (), description="few_shot: question and answer pairs, or how many to draw from the training problems."
+        default=(), description="few_shot: question and answer pairs, or how many to draw from the training problems."
     )
     stop: tuple[str, ...] = Field(
-        (), description="Strings that end a response besides the end-of-sequence token; each must be one token."
+        default=(), description="Strings that end a response besides the end-of-sequence token; each must be one token."
     )
     answer_format: Literal["auto", "first_line", "last_number", "boxed", "hashes"] = Field(
-        "auto", description="Where the verifier looks for the final answer; auto: it decides by its own rules."
+        default="auto", description="Where the verifier looks for the final answer; auto: it decides by its own rules."
     )
 
     @model_validator(mode="after")
@@ -48,7 +52,9 @@ class PromptConfig(Config):
                 )
         num_examples = self.examples if isinstance(self.examples, int) else len(self.examples)
         if self.template == "few_shot" and num_examples < 1:
-            raise impossible("a few_shot template needs examples: got none", "Give pairs, or a number of them.", at=["template"])
+            raise impossible(
+                "of template few_shot needs examples: got none", "Give pairs, or a number of them.", at=["template"]
+            )
         if self.template != "few_shot" and num_examples:
             raise impossible(
                 f"examples are shown by the few_shot template only: got template {self.template}",
@@ -56,5 +62,5 @@ class PromptConfig(Config):
                 at=["examples"],
             )
         if "" in self.stop:
-            raise impossible("a stop string must not be empty", "Remove it.", at=["stop"])
+            raise impossible("stop must not hold an empty string", "Remove it.", at=["stop"])
         return self

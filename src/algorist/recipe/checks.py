@@ -1,12 +1,235 @@
-"""Combinations across rooms that cannot work, each with the fix."""
+"""Combinations across rooms that cannot work, each with the place and the fix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 from algorist.errors import RecipeError
+from algorist.problems.config import ArithmeticConfig, JsonlConfig, ReasoningGymConfig, SourceConfig
 from algorist.recipe.model import Recipe
-from algorist.recipe.source import Written
+from algorist.recipe.source import KeyPath, Written, dotted
+from algorist.train.config import OptimizerConfig
 
 
 def check(recipe: Recipe, written: Written) -> list[RecipeError]:
-    """All impossible combinations of a recipe whose single values are right."""
-    return []
+    """All impossible combinations of a recipe whose single values are right, in the order of the file."""
+    found = [
+        written.origin(at).error(message, fix)
+        for rule in (_stages, _group, _lengths, _problem_counts, _families, _solutions, _evaluation, _schedules)
+        for at, message, fix in rule(recipe)
+    ]
+    return sorted(found, key=lambda error: (str(error.path or ""), error.line or 0))
+
+
+def check_files(recipe: Recipe, written: Written, base_dir: Path) -> list[RecipeError]:
+    """Problem files that a recipe names and that do not exist."""
+    found = []
+    for at, source in _sources(recipe):
+        if isinstance(source, JsonlConfig) and not (base_dir / source.path).exists():
+            message = f"{dotted(at)}.path does not exist: {base_dir / source.path}"
+            found.append(written.origin((*at, "path")).error(message, "Give a path relative to the recipe."))
+    return found
+
+
+Finding = tuple[KeyPath, str, str]
+"""Where, what must hold and what was got, what to do."""
+
+
+def _stages(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.sft is None and recipe.rl is None:
+        yield (), "a recipe needs sft, rl or both: got neither, so nothing would be trained", "Add `rl: ...`."
+    if recipe.sft is not None and recipe.problems.sft_count == 0:
+        yield ("sft",), "sft needs problems.sft_count > 0: got 0", "Say how many training problems SFT may see."
+    if recipe.sft is None and recipe.problems.sft_count > 0:
+        at = ("problems", "sft_count")
+        yield (
+            at,
+            "problems.sft_count keeps problems out of RL, and there is no sft stage",
+            "Add `sft: ...` or set it to 0.",
+        )
+
+
+def _group(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.rl is None:
+        return
+    rl, objective = recipe.rl, recipe.rl.objective
+    needed = objective.min_group_size
+    if rl.group_size < needed:
+        message = (
+            f"rl.group_size must be >= {needed} for {objective.name}, which compares responses: got {rl.group_size}"
+        )
+        yield ("rl", "group_size"), message, f"Set {needed} or more, or use reinforce."
+    if rl.epochs_per_batch > 1 and not objective.reuse:
+        message = (
+            f"rl.epochs_per_batch must be 1 for {objective.name}, which has no ratio to the sampling policy: "
+            f"got {rl.epochs_per_batch}"
+        )
+        yield ("rl", "epochs_per_batch"), message, "Set it to 1, or use an objective with a ratio, such as grpo."
+    if rl.reference.reset_every is not None and "logp_ref" not in objective.needs:
+        message = "rl.reference.reset_every is set, and the objective uses no reference (beta is 0)"
+        yield ("rl", "reference", "reset_every"), message, "Set rl.objective.beta above 0, or remove it."
+
+
+def _context(recipe: Recipe) -> int | None:
+    sizes = [recipe.policy.context, recipe.policy.new.context if recipe.policy.new else None]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known else None
+
+
+def shortest_prompt_tokens(recipe: Recipe) -> int:
+    """A lower bound of every prompt's length, in tokens: exact signs for a char tokenizer, else 1."""
+    new, prompt = recipe.policy.new, recipe.prompt
+    if new is None or new.tokenizer.kind != "char" or prompt.template == "chat":
+        return 1
+    one = len(prompt.format.replace("{question}", ""))
+    shown = prompt.examples if isinstance(prompt.examples, tuple) else ()
+    answer = len(prompt.target.replace("{answer}", "")) + len(prompt.separator)
+    return 1 + one + sum(one + answer + len(example.question) + len(example.answer) for example in shown)
+
+
+def _lengths(recipe: Recipe) -> Iterator[Finding]:
+    policy, context = recipe.policy, _context(recipe)
+    if policy.context is not None and policy.new is not None and policy.context > policy.new.context:
+        message = f"policy.context must be <= policy.new.context ({policy.new.context}): got {policy.context}"
+        yield ("policy", "context"), message, "Remove it, or raise policy.new.context."
+    budgets: list[tuple[KeyPath, int]] = []
+    if recipe.rl is not None:
+        budgets.append((("rl", "sampling", "response_tokens"), recipe.rl.sampling.response_tokens))
+    if recipe.evaluate.response_tokens is not None:
+        budgets.append((("evaluate", "response_tokens"), recipe.evaluate.response_tokens))
+    shortest = shortest_prompt_tokens(recipe)
+    for at, budget in budgets:
+        if context is not None and shortest + budget > context:
+            message = (
+                f"{dotted(at)} and the prompt must fit the context of {context} tokens: "
+                f"got {budget} after a prompt of at least {shortest}"
+            )
+            yield (
+                at,
+                message,
+                f"Set it to {context - shortest} or less, or raise the context."
+                if context > shortest
+                else "Raise the context.",
+            )
+    if recipe.rl is not None and recipe.rl.micro_batch_tokens < shortest + recipe.rl.sampling.response_tokens:
+        message = (
+            f"rl.micro_batch_tokens must hold one prompt and response, at least {shortest} + "
+            f"{recipe.rl.sampling.response_tokens} tokens: got {recipe.rl.micro_batch_tokens}"
+        )
+        yield ("rl", "micro_batch_tokens"), message, "Raise it."
+
+
+def _sources(recipe: Recipe) -> Iterator[tuple[KeyPath, SourceConfig]]:
+    for at, sources in (
+        (("problems", "source"), recipe.problems.source),
+        (("problems", "heldout", "source"), recipe.problems.heldout.source or ()),
+    ):
+        for index, source in enumerate(sources):
+            yield (at if len(sources) == 1 else (*at, index)), source
+
+
+def known_count(sources: Sequence[SourceConfig]) -> int | None:
+    """Problems that sources promise together, where all of them say so; duplicates may make it fewer."""
+    total = 0
+    for source in sources:
+        count = source.limit if isinstance(source, JsonlConfig) else source.count
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def rl_count(recipe: Recipe) -> int | None:
+    """Problems left for RL after held-out and SFT problems are taken out; None where the sources do not tell."""
+    problems, total = recipe.problems, known_count(recipe.problems.source)
+    if total is None:
+        return None
+    held = 0
+    if problems.heldout.source is None:
+        held = (
+            problems.heldout.count
+            if problems.heldout.count is not None
+            else round(total * (problems.heldout.share or 0.0))
+        )
+    return total - held - problems.sft_count
+
+
+def _problem_counts(recipe: Recipe) -> Iterator[Finding]:
+    problems, left = recipe.problems, rl_count(recipe)
+    if problems.heldout.source is not None:
+        own = known_count(problems.heldout.source)
+        if own is not None and problems.heldout.count is not None and problems.heldout.count > own:
+            message = (
+                f"problems.heldout.count must be <= the {own} problems of its source: got {problems.heldout.count}"
+            )
+            yield ("problems", "heldout", "count"), message, "Lower it, or raise the source's count."
+    if left is None:
+        return
+    needed = recipe.rl.prompts_per_batch if recipe.rl else 0
+    if left < 0:
+        total = known_count(problems.source)
+        taken = (total or 0) - left
+        message = f"held-out and SFT problems must fit into the {total} problems of problems.source: got {taken}"
+        yield ("problems",), message, "Lower problems.heldout or problems.sft_count, or raise the source's count."
+    elif left < needed:
+        message = f"rl.prompts_per_batch must be <= the {left} problems left for RL: got {needed}"
+        yield ("rl", "prompts_per_batch"), message, "Lower it, or raise the count of problems.source."
+
+
+def _families(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.problems.heldout.by != "family":
+        return
+    at = ("problems", "heldout", "by")
+    names: set[str] = set()
+    for where, source in _sources(recipe):
+        if isinstance(source, JsonlConfig):
+            if source.family is None:
+                message = (
+                    f"problems.heldout.by: family needs {dotted(where)}.family, the field that names each row's family"
+                )
+                yield at, message, "Name that field, or use by: content."
+            return
+        names |= {f.name for f in source.families} if isinstance(source, ArithmeticConfig) else {source.dataset}
+    if len(names) < 2:
+        message = (
+            f"problems.heldout.by: family needs at least two families: got {len(names)} ({', '.join(sorted(names))})"
+        )
+        yield at, message, "Add a family, or use by: content."
+
+
+def _solutions(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.sft is None or recipe.sft.target != "solution":
+        return
+    for at, source in _sources(recipe):
+        if at[:2] == ("problems", "heldout"):
+            continue
+        if isinstance(source, ReasoningGymConfig) or (isinstance(source, JsonlConfig) and source.solution is None):
+            message = f"sft.target: solution needs worked solutions, and {dotted(at)} ({source.kind}) names none"
+            fix = "Set sft.target: gold" + (
+                "." if isinstance(source, ReasoningGymConfig) else f", or name the field: {dotted(at)}.solution."
+            )
+            yield ("sft", "target"), message, fix
+
+
+def _evaluation(recipe: Recipe) -> Iterator[Finding]:
+    evaluate, heldout = recipe.evaluate, recipe.problems.heldout
+    if evaluate.response_tokens is None and recipe.rl is None:
+        message = "evaluate.response_tokens is missing, and there is no rl.sampling to take it from"
+        yield ("evaluate", "response_tokens"), message, "Add it."
+    if evaluate.problems is not None and heldout.count is not None and evaluate.problems > heldout.count:
+        message = f"evaluate.problems must be <= problems.heldout.count ({heldout.count}): got {evaluate.problems}"
+        yield ("evaluate", "problems"), message, "Lower it, or hold out more."
+
+
+def _schedules(recipe: Recipe) -> Iterator[Finding]:
+    stages: list[tuple[str, OptimizerConfig, int | None]] = []
+    if recipe.sft is not None:
+        stages.append(("sft", recipe.sft.optimizer, recipe.sft.steps))
+    if recipe.rl is not None:
+        stages.append(("rl", recipe.rl.optimizer, recipe.rl.updates * recipe.rl.epochs_per_batch))
+    for stage, optimizer, updates in stages:
+        if updates is not None and optimizer.warmup_updates >= updates:
+            warmup = optimizer.warmup_updates
+            message = f"{stage}.optimizer.warmup_updates must be below the stage's {updates} updates: got {warmup}"
+            yield (stage, "optimizer", "warmup_updates"), message, "Lower it."

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from types import MappingProxyType
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from algorist.config import Config
 from algorist.digest import JSON, canonical, sha256
 from algorist.recipe.checks import check
 from algorist.recipe.explain import explain
@@ -18,6 +17,7 @@ from algorist.recipe.failure import raise_all
 from algorist.recipe.merge import apply_overrides, load_layers
 from algorist.recipe.model import Recipe
 from algorist.recipe.source import Written, dotted
+from algorist.recipe.tree import alternatives_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,12 @@ class Resolved:
     """sha256 of `canonical_json`."""
     path: Path
     """The file that was asked for; relative paths in the recipe start at its folder."""
-    files: tuple[Path, ...]
+    sources: tuple[Path, ...]
     """All files that were read, nearest first."""
     origins: Mapping[str, str]
     """Dotted key -> "file:line" or "--set text" of every value that was written; the others are defaults."""
+    written: Written
+    """The values as written, for errors that are found later."""
 
     @property
     def base_dir(self) -> Path:
@@ -62,15 +64,16 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
         canonical_json=document,
         digest=sha256(document),
         path=path,
-        files=tuple(files),
+        sources=tuple(files),
         origins=MappingProxyType(origins),
+        written=written,
     )
 
 
 def validate(written: Written) -> Recipe:
     """Plain values to a Recipe; raises all that is wrong, each with its place."""
     try:
-        return Recipe.model_validate(_tuples(written.value))
+        return Recipe.model_validate(_tuples(written.value), strict=True)
     except ValidationError as failure:
         raise_all(explain(failure, written, Recipe))
         raise
@@ -78,7 +81,12 @@ def validate(written: Written) -> Recipe:
 
 def to_json(recipe: Recipe) -> JSON:
     """Every setting as plain JSON values, defaults included."""
-    return recipe.model_dump(mode="json")  # type: ignore[no-any-return]
+    return recipe.model_dump(mode="json")
+
+
+def from_json(document: bytes) -> Recipe:
+    """The recipe of a run folder's contract; inverse of `Resolved.canonical_json`."""
+    return Recipe.model_validate(_tuples(json.loads(document)), strict=True)
 
 
 def _tuples(value: JSON) -> JSON:
@@ -88,31 +96,3 @@ def _tuples(value: JSON) -> JSON:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_tuples(item) for item in value)
     return value
-
-
-def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """The model and every model reachable from its fields, each once, parents first."""
-    seen: set[type[BaseModel]] = set()
-    queue = [model]
-    while queue:
-        current = queue.pop(0)
-        if current in seen:
-            continue
-        seen.add(current)
-        yield current
-        for field in current.model_fields.values():
-            queue += [found for found in nested(field.annotation) if found not in seen]
-
-
-def nested(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a type annotation mentions, in order."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in (Annotated, Union, UnionType, tuple):
-        return [found for part in get_args(annotation) for found in nested(part)]
-    return []
-
-
-def alternatives_of(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
-    """All sets of keys that exclude each other, anywhere in the tree."""
-    return tuple(names for found in models_of(model) if issubclass(found, Config) for names in found.one_of)

@@ -27,7 +27,9 @@ def _load(path: Path, alternatives: Sequence[tuple[str, ...]], above: tuple[Path
     if here.value is None:
         raise RecipeError("the recipe is empty", path=path, fix="Start from one in recipes/.")
     if not isinstance(here.value, Mapping):
-        raise RecipeError("a recipe is a mapping of keys to values", path=path, line=1, fix="Start it with `name: ...`.")
+        raise RecipeError(
+            "a recipe is a mapping of keys to values", path=path, line=1, fix="Start it with `name: ...`."
+        )
     parents = here.value.get("extends")
     if parents is None:
         return _without_extends(here), [path]
@@ -43,7 +45,9 @@ def _load(path: Path, alternatives: Sequence[tuple[str, ...]], above: tuple[Path
         if parent.resolve() in chain:
             raise where.error(f"extends leads back to {name}", "Break the circle.")
         if not parent.is_file():
-            raise where.error(f"extends names a file that does not exist: {parent}", "Give a path relative to this file.")
+            raise where.error(
+                f"extends names a file that does not exist: {parent}", "Give a path relative to this file."
+            )
         loaded, read_files = _load(parent, alternatives, chain)
         base = over(base, loaded, alternatives)
         files += [file for file in read_files if file not in files]
@@ -115,7 +119,9 @@ def apply_overrides(base: Written, overrides: Iterable[str], alternatives: Seque
         key, equals, raw = text.partition("=")
         parts = key.strip().split(".")
         if not equals or not all(part.strip() for part in parts):
-            raise Origin(override=text).error("must look like key.key=value", "Write, for example, --set rl.updates=10.")
+            raise Origin(override=text).error(
+                "must look like key.key=value", "Write, for example, --set rl.updates=10."
+            )
         path: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
         written = read_override(raw, text)
         base = _set(base, path, written, Origin(override=text), alternatives)

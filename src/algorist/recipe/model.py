@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from algorist.config import Config
+from algorist.config import COSMETIC, Config
 from algorist.evaluate.config import EvaluateConfig
 from algorist.policy.config import PolicyConfig
 from algorist.problems.config import ProblemsConfig
@@ -17,15 +17,17 @@ class Recipe(Config):
     """What a person writes, complete with defaults."""
 
     name: str = Field(
-        ..., pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Short name; run folders are named after it."
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="Short name; run folders are named after it.",
+        json_schema_extra=COSMETIC,
     )
-    description: str = Field("", description="One sentence for people.")
-    seed: int = Field(0, ge=0, le=2**53 - 1, description="Every random number of the run derives from it.")
-    policy: PolicyConfig = Field(..., description="The starting model.")
-    problems: ProblemsConfig = Field(..., description="Training and held-out problems.")
-    prompt: PromptConfig = Field(PromptConfig(), description="How a problem becomes a prompt.")  # type: ignore[call-arg]
-    reward: RewardConfig = Field(RewardConfig(), description="What a verdict is worth.")  # type: ignore[call-arg]
-    sft: SFTConfig | None = Field(None, description="Supervised fine-tuning before RL; null: none.")
-    rl: RLConfig | None = Field(None, description="Reinforcement learning; null: none.")
-    evaluate: EvaluateConfig = Field(EvaluateConfig(), description="How the policy is measured.")  # type: ignore[call-arg]
-    record: RecordConfig = Field(RecordConfig(), description="What is written down.")  # type: ignore[call-arg]
+    description: str = Field(default="", description="One sentence for people.", json_schema_extra=COSMETIC)
+    seed: int = Field(default=0, ge=0, le=2**53 - 1, description="Every random number of the run derives from it.")
+    policy: PolicyConfig = Field(description="The starting model.")
+    problems: ProblemsConfig = Field(description="Training and held-out problems.")
+    prompt: PromptConfig = Field(default=PromptConfig(), description="How a problem becomes a prompt.")
+    reward: RewardConfig = Field(default=RewardConfig(), description="What a verdict is worth.")
+    sft: SFTConfig | None = Field(default=None, description="Supervised fine-tuning before RL; null: none.")
+    rl: RLConfig | None = Field(default=None, description="Reinforcement learning; null: none.")
+    evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="How the policy is measured.")
+    record: RecordConfig = Field(default=RecordConfig(), description="What is written down.")

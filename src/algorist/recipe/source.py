@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,9 @@ def read(path: Path) -> Written:
     except OSError as cause:
         raise RecipeError(f"cannot be read: {cause.strerror}", path=path, fix="Give a readable YAML file.") from cause
     if len(raw) > _MAX_BYTES:
-        raise RecipeError(f"a recipe has at most {_MAX_BYTES} bytes: got {len(raw)}", path=path, fix="Is this a data file?")
+        raise RecipeError(
+            f"a recipe has at most {_MAX_BYTES} bytes: got {len(raw)}", path=path, fix="Is this a data file?"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as cause:
@@ -144,13 +147,21 @@ def _parse(text: str, *, path: Path | None, override: str, first_line: int) -> W
 
 
 def _scalar(node: ScalarNode, yaml: YAML, origin: Origin) -> JSON:
-    name = node.tag.removeprefix(_TAG)
+    name = str(node.tag).removeprefix(_TAG)
     if name in ("str", "timestamp"):
         return str(node.value)
     if name not in ("null", "bool", "int", "float"):
         raise origin.error(f"recipes have no YAML tags: got {node.tag}", "Remove the tag.")
     value = yaml.constructor.construct_object(node, deep=True)
-    return None if value is None else {"bool": bool, "int": int, "float": float}[name](value)
+    if value is None:
+        return None
+    if name == "int" and abs(int(value)) >= 2**53:
+        raise origin.error(
+            f"a whole number must lie within +-(2^53 - 1): got {node.value}", "JSON holds no larger one."
+        )
+    if name == "float" and not math.isfinite(float(value)):
+        raise origin.error(f"a number must be finite: got {node.value}", "Write null where a limit is to be off.")
+    return {"bool": bool, "int": int, "float": float}[name](value)
 
 
 def _hint(text: str, line: int | None) -> str:

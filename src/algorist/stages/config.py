@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from algorist.config import Config, impossible
+from algorist.config import COSMETIC, PLACEMENT, Config, impossible
 from algorist.objective.config import ObjectiveConfig
 from algorist.rollout.config import SamplingConfig
 from algorist.train.config import OptimizerConfig
@@ -17,55 +17,69 @@ class SFTConfig(Config):
 
     one_of: ClassVar[tuple[tuple[str, ...], ...]] = (("steps", "epochs"), ("batch_size", "batch_tokens"))
 
-    steps: int | None = Field(None, ge=1, description="Updates.")
-    epochs: float | None = Field(None, gt=0.0, description="Or passes over the SFT problems.")
-    batch_size: int | None = Field(None, ge=1, description="Examples per update.")
-    batch_tokens: int | None = Field(None, ge=1, description="Or tokens per update, packed whole.")
-    micro_batch_tokens: int = Field(16384, ge=1, description="Tokens per forward pass. Changes memory, never a result.")
-    target: Literal["solution", "gold"] = Field("solution", description="What is imitated: worked solution or bare answer.")
-    optimizer: OptimizerConfig = Field(..., description="How weights move.")
+    steps: int | None = Field(default=None, ge=1, description="Updates.")
+    epochs: float | None = Field(default=None, gt=0.0, description="Or passes over the SFT problems.")
+    batch_size: int | None = Field(default=None, ge=1, description="Examples per update.")
+    batch_tokens: int | None = Field(default=None, ge=1, description="Or tokens per update, packed whole.")
+    micro_batch_tokens: int = Field(
+        default=16384, ge=1, description="Most tokens in one forward pass.", json_schema_extra=PLACEMENT
+    )
+    target: Literal["solution", "gold"] = Field(
+        default="solution", description="What is imitated: worked solution or bare answer."
+    )
+    optimizer: OptimizerConfig = Field(description="How weights move.")
 
 
 class ReferenceConfig(Config):
     """The reference policy of the KL term, where the objective has one."""
 
     reset_every: int | None = Field(
-        None, ge=1, description="Copy the policy into the reference every so many updates; null: never. (Algorithm 1, line 3)"
+        default=None,
+        ge=1,
+        description="Copy the policy into the reference every so many updates; null: never. (Algorithm 1, line 3)",
     )
 
 
 class ReplayConfig(Config):
     """How closely the trainer must agree with the sampler on stored tokens."""
 
-    statistic: Literal["mean", "p99", "max"] = Field("mean", description="Which statistic of the differences is bounded.")
-    nats: float = Field(0.02, gt=0.0, description="Its bound, in nats per token.")
-    every: int = Field(10, ge=1, description="Checked at update 0 and every so many batches.")
+    statistic: Literal["mean", "p99", "max"] = Field(
+        default="mean", description="Which statistic of the differences is bounded."
+    )
+    nats: float = Field(default=0.02, gt=0.0, description="Its bound, in nats per token.")
+    every: int = Field(default=10, ge=1, description="Checked at update 0 and every so many batches.")
 
 
 class RLConfig(Config):
     """Reinforcement learning with verifiable rewards (DeepSeekMath Algorithm 1)."""
 
-    updates: int = Field(..., ge=1, description="Rollout batches to train on, skipped ones included.")
-    prompts_per_batch: int = Field(..., ge=1, description="P: problems per batch.")
-    group_size: int = Field(..., ge=1, description="G: responses per problem.")
-    sampling: SamplingConfig = Field(..., description="How responses are sampled.")
-    objective: ObjectiveConfig = Field(..., description="The method, by its name, with its knobs.")
-    optimizer: OptimizerConfig = Field(..., description="How weights move.")
-    micro_batch_tokens: int = Field(16384, ge=1, description="Tokens per forward pass. Changes memory, never a result.")
-    epochs_per_batch: int = Field(1, ge=1, description="mu: updates on each batch. (DeepSeekMath 4.2: one)")
-    max_nonfinite_skips: int = Field(3, ge=1, description="So many non-finite batches in a row end the run (exit code 4).")
-    max_flat_batches: int | None = Field(
-        20, ge=1, description="So many flat batches in a row end the run with their causes; null: never."
+    updates: int = Field(ge=1, description="Rollout batches to train on, skipped ones included.")
+    prompts_per_batch: int = Field(ge=1, description="P: problems per batch.")
+    group_size: int = Field(ge=1, description="G: responses per problem.")
+    sampling: SamplingConfig = Field(description="How responses are sampled.")
+    objective: ObjectiveConfig = Field(description="The method, by its name, with its knobs.")
+    optimizer: OptimizerConfig = Field(description="How weights move.")
+    micro_batch_tokens: int = Field(
+        default=16384, ge=1, description="Most tokens in one forward pass.", json_schema_extra=PLACEMENT
     )
-    evaluate_every: int | None = Field(None, ge=1, description="Evaluate every so many updates; null: before and after only.")
-    reference: ReferenceConfig = Field(ReferenceConfig(), description="The reference policy of the KL term.")
-    replay: ReplayConfig = Field(ReplayConfig(), description="The replay check.")
+    epochs_per_batch: int = Field(default=1, ge=1, description="mu: updates on each batch. (DeepSeekMath 4.2: one)")
+    max_nonfinite_skips: int = Field(
+        default=3, ge=1, description="So many non-finite batches in a row end the run (exit code 4)."
+    )
+    max_flat_batches: int | None = Field(
+        default=20, ge=1, description="So many flat batches in a row end the run with their causes; null: never."
+    )
+    evaluate_every: int | None = Field(
+        default=None, ge=1, description="Evaluate every so many updates; null: before and after only."
+    )
+    reference: ReferenceConfig = Field(default=ReferenceConfig(), description="The reference policy of the KL term.")
+    replay: ReplayConfig = Field(default=ReplayConfig(), description="The replay check.")
 
     @model_validator(mode="after")
     def _trainable_sampling(self) -> Self:
         if self.sampling.top_p < 1.0:
             raise impossible(
-                f"sampling.top_p must be 1 in RL, since the trainer does not apply the top-p mask: got {self.sampling.top_p}",
+                f"sampling.top_p must be 1 in RL, as the trainer does not apply the mask: got {self.sampling.top_p}",
                 "Set it to 1; use evaluate.top_p for evaluation.",
                 at=["sampling", "top_p"],
             )
@@ -81,8 +95,14 @@ class RLConfig(Config):
 class RecordConfig(Config):
     """What a run writes down besides ledger, metrics and rollouts."""
 
-    checkpoint_every: int = Field(10, ge=1, description="Updates between checkpoints.")
-    keep: int = Field(2, ge=1, description="Checkpoints kept, besides the last verified one.")
+    checkpoint_every: int = Field(
+        default=10, ge=1, description="Updates between checkpoints.", json_schema_extra=PLACEMENT
+    )
+    keep: int = Field(
+        default=2, ge=1, description="Checkpoints kept, besides the last verified one.", json_schema_extra=PLACEMENT
+    )
     sinks: tuple[Literal["trackio", "wandb", "tensorboard"], ...] = Field(
-        (), description="Further places metrics are copied to; metrics.jsonl is always written."
+        default=(),
+        description="Further places metrics are copied to; metrics.jsonl is always written.",
+        json_schema_extra=COSMETIC,
     )
