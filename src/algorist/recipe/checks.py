@@ -56,9 +56,8 @@ def _group(recipe: Recipe) -> Iterator[Finding]:
     rl, objective = recipe.rl, recipe.rl.objective
     needed = objective.min_group_size
     if rl.group_size < needed:
-        message = (
-            f"rl.group_size must be >= {needed} for {objective.name}, which compares responses: got {rl.group_size}"
-        )
+        why = "a group of one has no baseline"
+        message = f"rl.group_size must be >= {needed} for {objective.name} ({why}): got {rl.group_size}"
         yield ("rl", "group_size"), message, f"Set {needed} or more, or use reinforce."
     if rl.epochs_per_batch > 1 and not objective.reuse:
         message = (

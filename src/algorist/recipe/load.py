@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from algorist.recipe.explain import explain
 from algorist.recipe.failure import raise_all
 from algorist.recipe.merge import apply_overrides, load_layers
 from algorist.recipe.model import Recipe
-from algorist.recipe.source import Written, dotted
+from algorist.recipe.source import KeyPath, Written, dotted
 from algorist.recipe.tree import alternatives_of
 
 
@@ -35,7 +35,7 @@ class Resolved:
     sources: tuple[Path, ...]
     """All files that were read, nearest first."""
     origins: Mapping[str, str]
-    """Dotted key -> "file:line" or "--set text" of every value that was written; the others are defaults."""
+    """Dotted key -> "file:line" or "--set text" of every value that was written; all others are defaults."""
     written: Written
     """The values as written, for errors that are found later."""
 
@@ -57,8 +57,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
     written = apply_overrides(written, overrides, alternatives)
     recipe = validate(written)
     raise_all(check(recipe, written))
-    document = canonical(to_json(recipe))
-    origins = {dotted(key): str(origin) for key, origin in written.origins.items() if key}
+    resolved = to_json(recipe)
+    document = canonical(resolved)
+    origins = {
+        dotted(at): str(written.origins[source]) for at, source in _written_leaves(resolved, written.value, (), ())
+    }
     return Resolved(
         recipe=recipe,
         canonical_json=document,
@@ -68,6 +71,23 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
         origins=MappingProxyType(origins),
         written=written,
     )
+
+
+def _written_leaves(value: JSON, source: JSON, at: KeyPath, source_at: KeyPath) -> Iterator[tuple[KeyPath, KeyPath]]:
+    """Resolved keys that were written, each with the key it was written as: one source may stand without brackets."""
+    if isinstance(value, Mapping) and isinstance(source, Mapping):
+        for key in value:
+            if key in source:
+                yield from _written_leaves(value[key], source[key], (*at, key), (*source_at, key))
+    elif isinstance(value, Mapping) and isinstance(source, str):
+        yield (*at, "name"), source_at
+    elif isinstance(value, list) and isinstance(source, Mapping):
+        yield from _written_leaves(value[0], source, (*at, 0), source_at)
+    elif isinstance(value, list) and isinstance(source, Sequence) and any(isinstance(item, Mapping) for item in value):
+        for index, (item, given) in enumerate(zip(value, source, strict=True)):
+            yield from _written_leaves(item, given, (*at, index), (*source_at, index))
+    else:
+        yield at, source_at
 
 
 def validate(written: Written) -> Recipe:
