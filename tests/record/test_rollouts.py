@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorist.errors import InputError
-from algorist.flow import Batch, Finish, Group, Outcome, Reward, Rollout, Verdict
+from algorist.flow import Batch, Finish, Group, Outcome, Problem, Reward, Rollout, Verdict
 from algorist.record import rollouts as R
 
 words = st.text(max_size=12)
@@ -117,6 +117,15 @@ def test_columns_and_types_are_the_documented_ones(tmp_path: Path) -> None:
     assert row["reward_parts"] == {"correct": 1.0, "length": -0.1}
     assert row["behaviour_logp"] == [float(np.float32(x)) for x in (-0.1, -0.7, -0.2)]
     assert (row["batch"], row["group"], row["advantage_tokens"], row["finish"]) == (12, 0, [0.5, 0.25, 0.0], "stop")
+
+
+def test_question_and_gold_are_kept_where_they_are_given(tmp_path: Path) -> None:
+    problem = Problem(id="p", question="6 * 7?", gold="42", source="arithmetic")
+    R.write(tmp_path / "a", one(), problems={"p": problem})
+    R.write(tmp_path / "b", one())
+    assert [(r["question"], r["gold"]) for r in R.read_rows(tmp_path / "a")] == [("6 * 7?", "42")]
+    assert [(r["question"], r["gold"]) for r in R.read_rows(tmp_path / "b")] == [(None, None)]
+    assert R.read(tmp_path / "a").batch == R.read(tmp_path / "b").batch
 
 
 def test_verifier_milliseconds_leave_no_trace_in_the_bytes(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def read(path: Path) -> list[Event]:
 
     Raises InputError naming the file and first bad line, or where there is no ledger.
     """
-    events, report = _scan(_bytes(path))
+    events, report = scan(path)
     if report.bad_line is not None:
         raise InputError(f"{path}:{report.bad_line}: {report.problem}; the ledger was changed after it was written")
     return events
@@ -311,7 +311,12 @@ def read(path: Path) -> list[Event]:
 
 def verify(path: Path) -> ChainReport:
     """Check every line, its place, and its link to the line before; never raises for what the lines hold."""
-    return _scan(_bytes(path))[1]
+    return scan(path)[1]
+
+
+def scan(path: Path) -> tuple[list[Event], ChainReport]:
+    """The events before the first bad line, and what checking the chain came to. Raises InputError where no file is."""
+    return _scan(_bytes(path))
 
 
 def counts(events: Iterable[Event]) -> Counts:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from algorist.errors import InputError
-from algorist.flow import Batch, Finish, Group, Outcome, Reward, Rollout, Verdict
+from algorist.flow import Batch, Finish, Group, Outcome, Problem, Reward, Rollout, Verdict
 from algorist.record.commit import atomic_write
 
 SCHEMA: Final = pa.schema(
@@ -23,6 +23,8 @@ SCHEMA: Final = pa.schema(
         ("batch_policy_version", pa.int32()),  # applied updates when the batch was begun
         ("group", pa.int32()),  # index of the group in its batch
         ("problem_id", pa.string()),
+        ("question", pa.string()),  # null where `write` was not told
+        ("gold", pa.string()),  # null where `write` was not told
         ("sample", pa.int32()),  # index in the group
         ("seed", pa.int64()),  # of this row's random stream
         ("prompt_ids", pa.list_(pa.int32())),
@@ -80,14 +82,19 @@ def write(
     advantages: Advantages | None = None,
     *,
     token_advantages: Sequence[Sequence[Sequence[float] | None]] | None = None,
+    problems: Mapping[str, Problem] | None = None,
 ) -> None:
     """Store a batch; temporary file, fsync, rename. A file already there is replaced.
 
-    advantages [P][G], where known; token_advantages [P][G][T] for methods that give each token its own. Log-probs are
-    kept as float32, which is what samplers compute. Raises DiskFull. A batch without rows keeps its columns but not
-    its index.
+    advantages [P][G], where known; token_advantages [P][G][T] for methods that give each token its own; problems by id,
+    so that a page or an audit can show and grade again from the file alone. Log-probs are kept as float32, which is
+    what samplers compute. Raises DiskFull. A batch without rows keeps its columns but not its index.
     """
-    table = pa.Table.from_pylist(_rows(batch, advantages, token_advantages), schema=SCHEMA)
+    rows = _rows(batch, advantages, token_advantages)
+    for row in rows:
+        problem = (problems or {}).get(str(row["problem_id"]))
+        row |= {"question": problem.question if problem else None, "gold": problem.gold if problem else None}
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", version="2.6", data_page_version="1.0")
     atomic_write(path, buffer.getvalue())
