@@ -54,6 +54,15 @@ class Correction(Frozen):
         return self
 
 
+class Redistribution(Frozen):
+    """Groupwise quality redistribution among the correct responses of a mixed group (GAR). MiMo-V2.6 eq. 3."""
+
+    cap: Annotated[float, Field(ge=1)] = 2.0
+    """Largest factor lambda; the report says it is capped and not at what."""
+    threshold: float = 0.5
+    """A row counts as correct above this reward, where no verdict is given."""
+
+
 class Objective(Frozen):
     """What every method has: how token losses become one number."""
 
@@ -134,6 +143,8 @@ class GroupKnobs(Objective):
     """A problem with one rollout has no baseline: refuse it, give it 0, or give it its raw reward."""
     flat_groups: Literal["count", "drop"] = "count"
     """Groups whose rewards are all equal have advantage 0; count: they stay in the denominators, drop: they leave."""
+    redistribution: Redistribution | None = None
+    """Move advantage among correct responses by their quality."""
 
     @property
     def min_group_size(self) -> int:
@@ -271,6 +282,7 @@ class GRPOProcessConfig(SurrogateKnobs, StdKnobs):
     reduction: Reduction = "sequence_mean"  # eq. 3
     beta: NonNegative = 0.04  # DeepSeekMath 4.2
     kl_place: Literal["loss"] = "loss"
+    redistribution: None = None
 
     @property
     def needs(self) -> frozenset[Need]:

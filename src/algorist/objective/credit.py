@@ -6,8 +6,9 @@ from torch import Tensor
 
 from algorist.errors import InputError
 from algorist.objective import kl
-from algorist.objective.advantage import check_groups, flat_rows
-from algorist.objective.config import KL, KLKnobs, Objective
+from algorist.objective.advantage import check_groups, flat_rows, group_advantage
+from algorist.objective.config import KL, Baseline, GroupKnobs, KLKnobs, Objective, Std
+from algorist.objective.shaping import redistribute
 from algorist.objective.spec import Credit, CreditInput
 
 
@@ -43,6 +44,26 @@ def finish(
     )
 
 
+def group_credit(
+    rows: CreditInput, cfg: GroupKnobs, kl_knobs: KLKnobs, *, baseline: Baseline, std: Std, epsilon: float
+) -> Credit:
+    """Outcome supervision against the group, with the KL fee in the reward and redistribution where asked.
+
+    `cfg` and `kl_knobs` are the same config seen as two sets of knobs.
+    """
+    reward = reward_with_kl(rows, kl_knobs)
+    advantage = group_advantage(
+        reward, rows.group, baseline=baseline, std=std, epsilon=epsilon, group_of_one=cfg.group_of_one
+    )
+    if cfg.redistribution is not None:
+        if rows.quality is None:
+            raise InputError("redistribution needs a quality of every correct response: give CreditInput.quality")
+        right = correct_rows(rows, cfg.redistribution.threshold)
+        advantage = redistribute(advantage, right, rows.scored, rows.group, rows.quality, cfg.redistribution)
+    drop = flat_rows(reward, rows.group) if cfg.flat_groups == "drop" else None
+    return finish(rows, cfg, per_row(advantage, rows), reward=reward, drop=drop)
+
+
 def per_row(advantage: Float[Tensor, "B"], rows: CreditInput) -> Float[Tensor, "B T"]:
     """Outcome supervision: every token of a response gets the response's advantage."""
     return advantage[:, None].expand(rows.mask.shape)
@@ -63,11 +84,6 @@ def token_kl(rows: CreditInput, kind: KL, clamp: float | None) -> Float[Tensor, 
     old = torch.where(rows.mask, rows.logp_old.detach(), 0.0).to(torch.float64)
     ref = torch.where(rows.mask, rows.logp_ref.detach(), 0.0).to(torch.float64)
     return kl.estimate(kind, old, ref, old, clamp)
-
-
-def flat_to_drop(rewards: Float[Tensor, "B"], group: Int[Tensor, "B"], setting: str) -> Bool[Tensor, "B"] | None:
-    """Rows of flat groups where flat_groups is "drop"."""
-    return flat_rows(rewards, group) if setting == "drop" else None
 
 
 def correct_rows(rows: CreditInput, threshold: float) -> Bool[Tensor, "B"]:

@@ -77,7 +77,7 @@ def formula(cfg: Objective) -> Mapping[str, str]:
     'in the loss, beta = 0.04: k3 = exp(-d) + d - 1; gradient 1 - pi_ref / pi'
     """
     return {
-        "estimator": _estimator(cfg),
+        "estimator": _estimator(cfg) + _redistribution(cfg),
         "std": _std(cfg),
         "epsilon": _epsilon(cfg),
         "one_member_group": _one_member(cfg),
@@ -117,6 +117,12 @@ def _estimator(cfg: Objective) -> str:
     if isinstance(cfg, RLOOConfig):
         return "A_i = r_i - mean of the other rewards of the group"
     return "A_i = r_i - mean r within the group"
+
+
+def _redistribution(cfg: Objective) -> str:
+    if isinstance(cfg, GroupKnobs) and cfg.redistribution is not None:
+        return f"; correct responses of mixed groups share by quality, factor capped at {cfg.redistribution.cap:g}"
+    return ""
 
 
 def _std(cfg: Objective) -> str:

@@ -5,19 +5,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algorist.objective import ratio
-from algorist.objective.advantage import group_advantage
 from algorist.objective.config import RLOOConfig
-from algorist.objective.credit import finish, flat_to_drop, per_row, reward_with_kl
+from algorist.objective.credit import group_credit
 from algorist.objective.spec import Credit, CreditInput, Method, TokenBatch
 from algorist.objective.surrogate import correction, kl_coefficient, kl_loss, open_gap
 
 
 def credit(rows: CreditInput, cfg: RLOOConfig) -> Credit:
     """A_i = r_i - mean of the other rewards = G / (G - 1) (r_i - mean r)."""
-    reward = reward_with_kl(rows, cfg)
-    advantage = group_advantage(reward, rows.group, baseline="leave_one_out", std="none", group_of_one=cfg.group_of_one)
-    drop = flat_to_drop(reward, rows.group, cfg.flat_groups)
-    return finish(rows, cfg, per_row(advantage, rows), reward=reward, drop=drop)
+    return group_credit(rows, cfg, cfg, baseline="leave_one_out", std="none", epsilon=0.0)
 
 
 def loss(batch: TokenBatch, cfg: RLOOConfig) -> Float[Tensor, "B T"]:

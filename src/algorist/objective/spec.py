@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from algorist.objective.config import Objective, Source
+from algorist.objective.describe import formula
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ class CreditInput:
     """Verdict of each row where one exists; else correctness is read from the reward."""
     truncated: Bool[Tensor, "B"] | None = None
     """Rows that the response budget ended."""
+    quality: Float[Tensor, "B"] | None = None
+    """Quality in (0, 1] of correct responses, for redistribution; nan where the grader gave none."""
     logp_old: Float[Tensor, "B T"] | None = None
     """Of the policy at the start of the update; needed for KL in the reward."""
     logp_ref: Float[Tensor, "B T"] | None = None
@@ -165,6 +168,4 @@ class Method:
 
     def formula(self, cfg: Objective) -> Mapping[str, str]:
         """The formulas that run under this config, in words and symbols, for ledger and report."""
-        from algorist.objective.describe import formula
-
         return formula(cfg)

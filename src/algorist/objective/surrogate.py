@@ -9,25 +9,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algorist.objective import kl, ratio
-from algorist.objective.config import CorrectionKnob, KLKnobs, Level, SurrogateKnobs
+from algorist.objective.config import CorrectionKnob, DualKnobs, KLKnobs, Level, SurrogateKnobs
 from algorist.objective.spec import TokenBatch
 
 
 def clipped_loss(batch: TokenBatch, cfg: SurrogateKnobs) -> Float[Tensor, "B T"]:
     """-w min(r A, clip(r) A) + beta KL per token, r the token ratio. DeepSeekMath eq. 3 inside its sums."""
     b = batch.clean()
-    gap = ratio.log_ratio(b.logp, b.logp_old, b.mask, "token", cfg.log_ratio_clamp)
-    return -correction(b, cfg) * ratio.clipped(gap, b.advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip) + kl_loss(
-        b, cfg
-    )
+    return -clipped_gain(b, cfg) + kl_loss(b, cfg)
 
 
 def clipped_coefficient(batch: TokenBatch, cfg: SurrogateKnobs) -> Float[Tensor, "B T"]:
     """w r A where the clip lets it count, plus the KL pull: eq. 21 at pi_old = pi."""
     b = batch.clean()
+    return clipped_push(b, cfg) + kl_coefficient(b, cfg)
+
+
+def clipped_gain(b: TokenBatch, cfg: DualKnobs) -> Float[Tensor, "B T"]:
+    """w min(r A, clip(r) A) of a cleaned batch."""
+    gap = ratio.log_ratio(b.logp, b.logp_old, b.mask, "token", cfg.log_ratio_clamp)
+    return correction(b, cfg) * ratio.clipped(gap, b.advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip)
+
+
+def clipped_push(b: TokenBatch, cfg: DualKnobs) -> Float[Tensor, "B T"]:
+    """d clipped_gain / d log pi."""
     gap = ratio.log_ratio(b.logp.detach(), b.logp_old, b.mask, "token", cfg.log_ratio_clamp)
     push = ratio.clipped_slope(gap, b.advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip)
-    return correction(b, cfg) * push * open_gap(b, "token", cfg.log_ratio_clamp) + kl_coefficient(b, cfg)
+    return correction(b, cfg) * push * open_gap(b, "token", cfg.log_ratio_clamp)
 
 
 def kl_loss(b: TokenBatch, cfg: KLKnobs) -> Float[Tensor, "B T"]:
