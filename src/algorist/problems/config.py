@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
@@ -11,19 +12,23 @@ from algorist.config import Config, impossible
 
 Kind = Literal["auto", "number", "expression", "choice", "blanks", "list"]
 
-FAMILIES = (
-    "add", "subtract", "multiply", "divide_exact", "chain_sum", "mixed_parentheses", "gcd", "lcm", "modulo",
-    "fraction_add", "compare", "linear_equation", "column_addition", "multiply_partial",
-)  # fmt: skip
-"""Families of the arithmetic generator, in the order of `problems/arithmetic.py`."""
+OPERANDS: Mapping[str, int | None] = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide_exact": 2, "chain_sum": None, "mixed_parentheses": None, "gcd": 2,
+    "lcm": 2, "modulo": 2, "fraction_add": 4, "compare": 2, "linear_equation": 3, "column_addition": 2,
+    "multiply_partial": 2,
+}  # fmt: skip
+"""Families of the arithmetic generator and how many operands each has; None: as many as `terms`."""
+FAMILIES = tuple(OPERANDS)
+DEFAULT_TERMS = 3
 
 
 class FamilyConfig(Config):
     """One family of the arithmetic generator with its difficulty."""
 
-    name: str = Field(description="add, subtract, multiply, ...; see docs/problems.md.")
+    name: str = Field(description="One of: " + ", ".join(FAMILIES) + ".")
     digits: tuple[int, ...] | None = Field(
-        default=None, description="Digits of each operand, as [3, 1] for 3-digit times 1-digit; null: the family's own."
+        default=None,
+        description="Digits of each operand, as [3, 1]; one entry counts for all; null: the family's own.",
     )
     ranges: tuple[tuple[int, int], ...] | None = Field(
         default=None, description="Smallest and largest value of each operand, instead of digits."
@@ -42,15 +47,42 @@ class FamilyConfig(Config):
             raise impossible(f"is no family of the arithmetic generator: got {name!r}", known)
         return name
 
+    @property
+    def num_operands(self) -> int:
+        """Operands of one problem."""
+        return OPERANDS[self.name] or self.terms or DEFAULT_TERMS
+
     @model_validator(mode="after")
-    def _one_knob(self) -> Self:
+    def _knobs_fit(self) -> Self:
         if self.digits is not None and self.ranges is not None:
             raise impossible("takes digits or ranges, not both", "Keep one of them.", at=["ranges"])
-        if self.digits is not None and (not self.digits or any(not 1 <= d <= 12 for d in self.digits)):
-            raise impossible(f"digits must be between 1 and 12: got {list(self.digits)}", "Use [2, 2].", at=["digits"])
+        if self.terms is not None and OPERANDS[self.name] is not None:
+            raise impossible(
+                f"terms is a knob of chain_sum and mixed_parentheses: got it for {self.name}",
+                "Remove it.",
+                at=["terms"],
+            )
+        if self.name == "mixed_parentheses" and self.num_operands < 3:
+            raise impossible("terms must be >= 3 for mixed_parentheses: got 2", "Set 3 or more.", at=["terms"])
+        for key in ("digits", "ranges"):
+            given = getattr(self, key)
+            if given is not None and len(given) not in (1, self.num_operands):
+                raise impossible(
+                    f"{key} must have 1 or {self.num_operands} entries for {self.name}: got {len(given)}",
+                    "Give one for all operands, or one for each.",
+                    at=[key],
+                )
+        if any(not 1 <= d <= 12 for d in self.digits or ()):
+            raise impossible(
+                f"digits must be between 1 and 12: got {list(self.digits or ())}", "Use [2].", at=["digits"]
+            )
         for low, high in self.ranges or ():
-            if low > high:
-                raise impossible(f"a range must rise: got [{low}, {high}]", f"Use [{high}, {low}].", at=["ranges"])
+            if not 0 <= low <= high <= 10**12:
+                raise impossible(
+                    f"ranges must rise from 0 or more to 10^12 or less: got [{low}, {high}]",
+                    "Write the smaller value first.",
+                    at=["ranges"],
+                )
         return self
 
 
@@ -95,6 +127,10 @@ class JsonlConfig(Config):
     gold: Literal["as_is", "after_hashes", "last_boxed"] = Field(
         default="as_is",
         description="What of the answer field is the gold: all, what follows ####, or the last boxed part.",
+    )
+    on_bad_row: Literal["refuse", "drop"] = Field(
+        default="refuse",
+        description="A row without a usable question or answer: refuse the file, naming each, or drop it and count it.",
     )
     answer_kind: Kind = Field(default="auto", description="How golds are to be read.")
     limit: int | None = Field(default=None, ge=1, description="Read only the first so many rows.")
