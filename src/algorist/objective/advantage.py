@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from algorist.errors import InputError
-from algorist.objective.config import Baseline, Std
+from algorist.objective.knobs import Baseline, Std
 
 
 def group_advantage(

@@ -7,7 +7,7 @@ from torch import Tensor
 from algorist.errors import InputError
 from algorist.objective import kl
 from algorist.objective.advantage import check_groups, flat_rows, group_advantage
-from algorist.objective.config import KL, Baseline, GroupKnobs, KLKnobs, Objective, Std
+from algorist.objective.knobs import KL, Baseline, GroupKnobs, KLKnobs, Objective, Std
 from algorist.objective.shaping import redistribute
 from algorist.objective.spec import Credit, CreditInput
 

@@ -4,21 +4,23 @@ from collections.abc import Mapping
 
 from algorist.objective.config import (
     CISPOConfig,
-    ClipKnobs,
-    CorrectionKnob,
     DPOConfig,
-    DualKnobs,
-    GroupKnobs,
     GRPOProcessConfig,
     GSPOConfig,
-    KLKnobs,
-    Objective,
     PPOConfig,
-    RatioKnobs,
     ReinforceConfig,
-    RejectionKnobs,
     RLOOConfig,
     SFTConfig,
+)
+from algorist.objective.knobs import (
+    ClipKnobs,
+    CorrectionKnob,
+    DualKnobs,
+    GroupKnobs,
+    KLKnobs,
+    Objective,
+    RatioKnobs,
+    RejectionKnobs,
     StdKnobs,
 )
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from algorist.objective.config import KL
+from algorist.objective.knobs import KL
 
 
 def estimate(

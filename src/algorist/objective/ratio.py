@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from algorist.objective.config import Correction, Level
+from algorist.objective.knobs import Correction, Level
 
 
 def log_ratio(

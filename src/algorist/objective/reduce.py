@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from algorist.objective.config import Objective, ReductionKind
+from algorist.objective.knobs import Objective, ReductionKind
 from algorist.objective.spec import Credit
 
 

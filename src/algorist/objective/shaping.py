@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from algorist.config import Config
 from algorist.errors import InputError
-from algorist.objective.config import Frozen, Redistribution
+from algorist.objective.knobs import Redistribution
 from algorist.objective.shaping_config import EffortLength, LengthDeduction, Overlong
 
 
@@ -58,7 +59,7 @@ class Shaped:
     """What each shaping added to each row, by name; 0 for rows without a reward."""
 
 
-def shape(rows: ShapingInput, configs: Sequence[Frozen]) -> Shaped:
+def shape(rows: ShapingInput, configs: Sequence[Config]) -> Shaped:
     """rewards + the sum of all parts. Parts depend on the rows as given, not on each other, so their order is free.
 
     >>> rows = ShapingInput(rewards=torch.tensor([1.0, 1.0, 1.0, 0.0]), group=torch.zeros(4, dtype=torch.int64),
@@ -201,12 +202,12 @@ def redistribute(
     return out
 
 
-_FUNCTIONS: Mapping[type[Frozen], Callable[[ShapingInput, Any], Tensor]] = {
+_FUNCTIONS: Mapping[type[Config], Callable[[ShapingInput, Any], Tensor]] = {
     LengthDeduction: length_deduction,
     Overlong: overlong,
     EffortLength: effort_length,
 }
-_NAMES: Mapping[type[Frozen], str] = {
+_NAMES: Mapping[type[Config], str] = {
     LengthDeduction: "length_deduction",
     Overlong: "overlong",
     EffortLength: "effort_length",

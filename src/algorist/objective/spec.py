@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from algorist.objective.config import Objective, Source
 from algorist.objective.describe import formula
+from algorist.objective.knobs import Objective, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class Method:
     coefficient_text: str
     """The gradient coefficient as a formula."""
     config: type[Objective]
-    """Frozen pydantic model with its knobs."""
+    """Config pydantic model with its knobs."""
     credit: Callable[[CreditInput, Any], Credit]
     """Pure."""
     loss: Callable[[TokenBatch, Any], Float[Tensor, "B T"]]

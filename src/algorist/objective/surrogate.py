@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from algorist.objective import kl, ratio
-from algorist.objective.config import CorrectionKnob, DualKnobs, KLKnobs, Level, SurrogateKnobs
+from algorist.objective.knobs import CorrectionKnob, DualKnobs, KLKnobs, Level, SurrogateKnobs
 from algorist.objective.spec import TokenBatch
 
 
