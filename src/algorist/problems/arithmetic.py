@@ -1,7 +1,7 @@
 """Arithmetic problems with exact answers and worked solutions, drawn without repetition from countable spaces.
 
 A family is a function from whole numbers to a question. Its operands and choices span a finite space; problem number n
-of that space is a pure function of n (mixed radix), so the generator can list it or sample it, the same on every machine.
+of that space is a pure function of n (mixed radix), so it can be listed or sampled, the same on every machine.
 """
 
 from __future__ import annotations

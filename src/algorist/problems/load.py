@@ -1,4 +1,4 @@
-"""Sources to a problem set that is ready to train on: read, gold-checked, distinct, split; what is dropped is counted."""
+"""Sources to a problem set that is ready to train on: read, gold-checked, distinct, split. Drops are counted."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _by_family(problems: Sequence[Placed], wanted: int, seed: int) -> Parts:
 
 
 def keep_apart(train: Sequence[Placed], heldout: Sequence[Placed], cfg: HeldoutConfig, seed: int) -> Parts:
-    """Held-out problems from a source of their own; training problems that repeat them or their families are dropped."""
+    """Held-out problems from a source of their own; training problems that repeat them are dropped."""
     total = len(heldout)
     wanted = cfg.count if cfg.count is not None else max(1, round(total * (cfg.share or 0.0)))
     if wanted > total:

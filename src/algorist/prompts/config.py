@@ -23,10 +23,15 @@ class PromptConfig(Config):
         default="plain",
         description="plain: `format`; chat: the tokenizer's chat template; few_shot: examples, then `format`.",
     )
-    format: str = Field(default="Q: {question}\nA:", description="Text of one question; must hold {question} once.")
-    target: str = Field(
-        default=" {answer}",
-        description="Text of one answer after `format`, in examples and SFT; must hold {answer} once.",
+    format: str | None = Field(
+        default=None,
+        description="Text of one question, with {question} in it once. null: 'Q: {question}\\nA:' for plain and "
+        "few_shot, the bare question for chat.",
+    )
+    target: str | None = Field(
+        default=None,
+        description="Text of one answer, in examples and SFT, with {answer} in it once. null: a space before it for "
+        "plain and few_shot, the bare answer for chat.",
     )
     separator: str = Field(
         default="\n", description="few_shot: text between one example's answer and the next question."
@@ -42,11 +47,22 @@ class PromptConfig(Config):
         default="auto", description="Where the verifier looks for the final answer; auto: it decides by its own rules."
     )
 
+    @property
+    def question_format(self) -> str:
+        """`format`, or the template's own."""
+        own = "{question}" if self.template == "chat" else "Q: {question}\nA:"
+        return own if self.format is None else self.format
+
+    @property
+    def target_format(self) -> str:
+        """`target`, or the template's own."""
+        own = "{answer}" if self.template == "chat" else " {answer}"
+        return own if self.target is None else self.target
+
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        for name, hole in (("format", "{question}"), ("target", "{answer}")):
-            text = getattr(self, name)
-            if text.count(hole) != 1:
+        for name, hole, text in (("format", "{question}", self.format), ("target", "{answer}", self.target)):
+            if text is not None and text.count(hole) != 1:
                 raise impossible(
                     f"{name} must hold {hole} exactly once: got {text!r}", f"Write {hole} where it belongs.", at=[name]
                 )
@@ -60,6 +76,12 @@ class PromptConfig(Config):
                 f"examples are shown by the few_shot template only: got template {self.template}",
                 "Set template: few_shot or drop examples.",
                 at=["examples"],
+            )
+        if self.system and self.template != "chat":
+            raise impossible(
+                f"system is used by the chat template only: got template {self.template}",
+                "Set template: chat or remove system.",
+                at=["system"],
             )
         if "" in self.stop:
             raise impossible("stop must not hold an empty string", "Remove it.", at=["stop"])

@@ -81,9 +81,9 @@ def shortest_prompt_tokens(recipe: Recipe) -> int:
     new, prompt = recipe.policy.new, recipe.prompt
     if new is None or new.tokenizer.kind != "char" or prompt.template == "chat":
         return 1
-    one = len(prompt.format.replace("{question}", ""))
+    one = len(prompt.question_format.replace("{question}", ""))
     shown = prompt.examples if isinstance(prompt.examples, tuple) else ()
-    answer = len(prompt.target.replace("{answer}", "")) + len(prompt.separator)
+    answer = len(prompt.target_format.replace("{answer}", "")) + len(prompt.separator)
     return 1 + one + sum(one + answer + len(example.question) + len(example.answer) for example in shown)
 
 
