@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os.path
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,7 +111,8 @@ def _notes(resolved: Resolved) -> Iterator[str]:
     """What does not stop a check but will stop a run on this machine."""
     path = resolved.recipe.policy.path
     if path is not None and not (resolved.base_dir / path).is_dir():
-        yield f"policy.path is no folder here: {resolved.base_dir / path}. Set another with --set policy.path=DIR."
+        folder = os.path.normpath(resolved.base_dir / path)
+        yield f"policy.path is no folder here: {folder}. Set another with --set policy.path=DIR."
 
 
 def _leaves(value: JSON, at: str = "") -> Iterator[tuple[str, JSON]]:

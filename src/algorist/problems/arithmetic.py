@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _LIST_LIMIT = 2_000_000
 """Spaces up to this size are permuted whole; larger ones are sampled by drawing numbers and skipping repeats."""
+_COUNT_LIMIT = 50_000
+"""Spaces up to this size are counted by listing them when only their size is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +288,9 @@ def generate(cfg: ArithmeticConfig, seed: int) -> list[Problem]:
     >>> [(p.question, p.gold) for p in generate(cfg, seed=0)] == [(p.question, p.gold) for p in generate(cfg, seed=0)]
     True
     """
-    shares = _shares(cfg)
+    wanted_of = shares(cfg)
     problems: list[Problem] = []
-    for index, (family, wanted) in enumerate(zip(cfg.families, shares, strict=True)):
+    for index, (family, wanted) in enumerate(zip(cfg.families, wanted_of, strict=True)):
         whole = space(family)
         if wanted is None and whole.size > _LIST_LIMIT:
             raise InputError(
@@ -304,17 +306,34 @@ def generate(cfg: ArithmeticConfig, seed: int) -> list[Problem]:
     return problems
 
 
-def _shares(cfg: ArithmeticConfig) -> list[int | None]:
-    """Problems per family: largest remainders, so that the shares add up to the count exactly."""
+def num_problems(cfg: ArithmeticConfig) -> int | None:
+    """How many problems `generate` gives; None where that takes long to count.
+
+    >>> num_problems(ArithmeticConfig(families=(FamilyConfig(name="multiply_partial"),)))
+    7200
+    """
+    if cfg.count is not None:
+        return cfg.count
+    if sum(space(family).size for family in cfg.families) > _COUNT_LIMIT:
+        return None
+    return len({problem.id for problem in generate(cfg, seed=0)})
+
+
+def shares(cfg: ArithmeticConfig) -> list[int | None]:
+    """Problems per family: largest remainders, so that the shares add up to the count exactly.
+
+    >>> shares(ArithmeticConfig(families=(FamilyConfig(name="add"), FamilyConfig(name="gcd", weight=2)), count=10))
+    [3, 7]
+    """
     if cfg.count is None:
         return [None] * len(cfg.families)
     total = math.fsum(family.weight for family in cfg.families)
     exact = [cfg.count * family.weight / total for family in cfg.families]
-    shares = [math.floor(value) for value in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (shares[i] - exact[i], i))
-    for i in by_remainder[: cfg.count - sum(shares)]:
-        shares[i] += 1
-    return list(shares)
+    counts = [math.floor(value) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (counts[i] - exact[i], i))
+    for i in by_remainder[: cfg.count - sum(counts)]:
+        counts[i] += 1
+    return list(counts)
 
 
 def _draw(whole: Space, wanted: int | None, seed: int, index: int) -> list[Problem]:

@@ -227,11 +227,11 @@ class Renderer:
         separator = self.cfg.separator
         if not self.cfg.stop:
             raise InputError(
-                f"a few_shot prompt teaches the model to write {separator!r} after an answer, and prompt.stop is empty. "
+                f"a few_shot prompt shows {separator!r} after each answer, and prompt.stop is empty. "
                 f"Set prompt.stop to [{separator!r}]."
             )
         if ids[before] not in self.stop_ids:
             raise InputError(
-                f"prompt.separator {separator!r} begins with {self.tokenizer.decode([ids[before]])!r}, which is no stop "
+                f"prompt.separator {separator!r} begins with {self.tokenizer.decode([ids[before]])!r}, no stop "
                 "token, so responses would run on into the next question. Add it to prompt.stop."
             )

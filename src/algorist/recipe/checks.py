@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from algorist.errors import RecipeError
+from algorist.problems.arithmetic import num_problems, shares, space
 from algorist.problems.config import ArithmeticConfig, JsonlConfig, ReasoningGymConfig, SourceConfig
 from algorist.recipe.model import Recipe
 from algorist.recipe.source import KeyPath, Written, dotted
@@ -16,7 +17,17 @@ def check(recipe: Recipe, written: Written) -> list[RecipeError]:
     """All impossible combinations of a recipe whose single values are right, in the order of the file."""
     found = [
         written.origin(at).error(message, fix)
-        for rule in (_stages, _group, _lengths, _problem_counts, _families, _solutions, _evaluation, _schedules)
+        for rule in (
+            _stages,
+            _group,
+            _lengths,
+            _spaces,
+            _problem_counts,
+            _families,
+            _solutions,
+            _evaluation,
+            _schedules,
+        )
         for at, message, fix in rule(recipe)
     ]
     return sorted(found, key=lambda error: (str(error.path or ""), error.line or 0))
@@ -132,7 +143,10 @@ def known_count(sources: Sequence[SourceConfig]) -> int | None:
     """Problems that sources promise together, where all of them say so; duplicates may make it fewer."""
     total = 0
     for source in sources:
-        count = source.limit if isinstance(source, JsonlConfig) else source.count
+        if isinstance(source, ArithmeticConfig):
+            count = num_problems(source)
+        else:
+            count = source.limit if isinstance(source, JsonlConfig) else source.count
         if count is None:
             return None
         total += count
@@ -152,6 +166,17 @@ def rl_count(recipe: Recipe) -> int | None:
             else round(total * (problems.heldout.share or 0.0))
         )
     return total - held - problems.sft_count
+
+
+def _spaces(recipe: Recipe) -> Iterator[Finding]:
+    for at, source in _sources(recipe):
+        if not isinstance(source, ArithmeticConfig):
+            continue
+        for index, (family, wanted) in enumerate(zip(source.families, shares(source), strict=True)):
+            size = space(family).size
+            if wanted is not None and wanted > size:
+                message = f"{dotted(at)}.count asks for {wanted} problems of {family.name}, which has {size} at most"
+                yield (*at, "families", index), message, "Lower the count, or widen the family's digits or ranges."
 
 
 def _problem_counts(recipe: Recipe) -> Iterator[Finding]:
