@@ -1,0 +1,298 @@
+"""All stages of a recipe, in order: SFT, evaluation, RL, evaluation, export, report; and how a stopped run goes on."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorist.digest import JSON, canonical, digest, sha256
+from algorist.errors import GateFailed, ResumeMismatch, Stopped
+from algorist.evaluate.result import EvaluationResult
+from algorist.launch.prepare import Prepared, prepare, response_tokens
+from algorist.policy import weights
+from algorist.qualify import contract as contracts
+from algorist.recipe.load import Resolved, from_json, to_json
+from algorist.recipe.model import Recipe
+from algorist.record import commit
+from algorist.record.ledger import Counts, EventKind, Ledger, counts
+from algorist.record.metrics import Metrics, open_sink
+from algorist.record.run_folder import RunFolder
+from algorist.stages.evaluate import evaluate_policy
+from algorist.stages.listener import Listener
+from algorist.stages.rl import train_rl
+from algorist.stages.session import Session
+from algorist.stages.sft import train_sft
+from algorist.verify.identity import version as verifier_version
+
+Never: Callable[[], bool] = lambda: False  # noqa: E731
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a run came to."""
+
+    folder: Path
+    before: EvaluationResult | None
+    """Before RL (before SFT where there is no RL)."""
+    after: EvaluationResult | None
+    counts: Counts
+    """Rollout batches, applied and skipped updates, evaluations."""
+    export: Path
+    report: Path
+
+
+def run(
+    resolved: Resolved,
+    out: Path,
+    *,
+    listener: Listener,
+    plugin: str | None = None,
+    stop_requested: Callable[[], bool] = Never,
+) -> Finished:
+    """A new run in the folder `out`, which must be new or empty."""
+    if out.exists():
+        RunFolder.create(out)  # refuse a used folder before the slow part
+    prepared = prepare(resolved.recipe, base=resolved.base_dir, plugin=plugin, listener=listener)
+    try:
+        document = make_contract(prepared)
+        folder = RunFolder.create(out)
+        with folder.lease():
+            commit.atomic_write(folder.contract, canonical(document))
+            origin: dict[str, JSON] = {"base": str(resolved.base_dir.resolve()), "plugin": plugin}
+            commit.atomic_write(folder.logs / "origin.json", canonical(origin))
+            return _execute(prepared, folder, document, listener, stop_requested, resume=False)
+    finally:
+        prepared.close()
+
+
+def resume(path: Path, *, listener: Listener, stop_requested: Callable[[], bool] = Never) -> Finished:
+    """Go on with a run from its newest checkpoint, to the same result as if it had never been stopped."""
+    folder = RunFolder.open(path)
+    document, recipe, base, plugin = read_run(folder)
+    with folder.lease():
+        prepared = prepare(recipe, base=base, plugin=plugin, listener=listener)
+        try:
+            _must_match(document, make_contract(prepared), path)
+            return _execute(prepared, folder, document, listener, stop_requested, resume=True)
+        finally:
+            prepared.close()
+
+
+def read_run(folder: RunFolder) -> tuple[dict[str, JSON], Recipe, Path, str | None]:
+    """(contract, recipe, folder that relative paths start at, plugin) of a run folder."""
+    try:
+        document = json.loads(folder.contract.read_bytes())
+        recipe = from_json(canonical(document["recipe"]))
+        origin = json.loads((folder.logs / "origin.json").read_bytes())
+        return document, recipe, Path(origin["base"]), origin["plugin"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResumeMismatch(
+            f"{folder.root}: contract.json and logs/origin.json must be those the run wrote ({error}). Put them back, or start "
+            "a new run."
+        ) from error
+
+
+def make_contract(prepared: Prepared) -> dict[str, JSON]:
+    """The contract of a prepared recipe; see `qualify.contract`."""
+    recipe, policy = prepared.recipe, prepared.policy
+    problems = prepared.problems
+    settings = to_json(recipe)
+    return contracts.build(
+        recipe=settings,
+        recipe_digest=sha256(canonical(settings)),
+        policy={
+            "weights": weights.weights_digest(policy),
+            "tokenizer": weights.tokenizer_digest(policy.tokenizer),
+            "parameters": policy.num_parameters(),
+            "layout": policy.layout,
+            "dtype": policy.dtype,
+            "device": policy.device.type,
+        },
+        problems={
+            "digest": problems.digest,
+            "train": len(problems.train),
+            "sft": len(problems.sft),
+            "heldout": len(problems.heldout),
+            "evaluated": len(prepared.task.heldout),
+        },
+        verifier=verifier_version(),
+        formulas=formulas(recipe),
+        notes=prepared.notes,
+    )
+
+
+def formulas(recipe: Recipe) -> dict[str, JSON]:
+    """The formulas that run, per loop."""
+    from algorist.objective.registry import METHODS
+
+    if recipe.rl is None:
+        return {}
+    return {"rl": dict(METHODS[recipe.rl.objective.name].formula(recipe.rl.objective))}
+
+
+def _execute(
+    prepared: Prepared,
+    folder: RunFolder,
+    document: dict[str, JSON],
+    listener: Listener,
+    stop_requested: Callable[[], bool],
+    *,
+    resume: bool,
+) -> Finished:
+    recipe, task = prepared.recipe, prepared.task
+    name = digest(document)
+    sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
+    with Ledger.open(folder.ledger, contract=name) as ledger, Metrics(folder.metrics, sinks) as metrics:
+        if not ledger.events:
+            ledger.append(
+                EventKind.CONTRACT,
+                policy_version=0,
+                payload={"name": recipe.name, "recipe_digest": document["recipe_digest"], "seed": recipe.seed},
+            )
+        session = Session(
+            folder=folder,
+            ledger=ledger,
+            metrics=metrics,
+            record=recipe.record,
+            policy=prepared.policy,
+            contract=name,
+            seed=recipe.seed,
+            listener=listener,
+            stop_requested=stop_requested,
+        )
+        if resume and ledger.events[-1].kind is EventKind.CLOSED:
+            listener.say("this run is finished; its report is built again")
+        else:
+            if resume:
+                session.restore()
+            try:
+                _stages(prepared, session)
+            except Stopped:
+                raise
+            except GateFailed as error:
+                ledger.append(
+                    EventKind.GATE,
+                    policy_version=session.position.applied,
+                    payload={"name": "run", "passed": False, "message": str(error)},
+                )
+                raise
+        events = ledger.events
+    results = {
+        n: EvaluationResult.read(folder.evaluation(n)) for n in ("before", "after") if folder.evaluation(n).exists()
+    }
+    report = folder.report
+    return Finished(
+        folder=folder.root,
+        before=results.get("before"),
+        after=results.get("after"),
+        counts=counts(events),
+        export=folder.export,
+        report=report,
+    )
+
+
+def _stages(prepared: Prepared, session: Session) -> None:
+    recipe, task, engine = prepared.recipe, prepared.task, prepared.engine
+    tokens = response_tokens(recipe)
+
+    def measure(name: str) -> None:
+        evaluate_policy(name, session, recipe.evaluate, task, engine, response_tokens=tokens)
+
+    if recipe.rl is None:
+        measure("before")
+    if recipe.sft is not None and session.position.phase in ("start", "sft"):
+        train_sft(session, recipe.sft, prepared.targets)
+    if recipe.rl is not None:
+        measure("before")
+        train_rl(session, recipe.rl, task, engine, evaluate=measure)
+    measure("after")
+    _export(prepared, session)
+    totals = counts(session.ledger.events)
+    session.ledger.append(
+        EventKind.CLOSED,
+        policy_version=session.position.applied,
+        payload={
+            "rollout_batches": totals.rollout_batches,
+            "updates_applied": totals.updates_applied,
+            "updates_skipped": totals.updates_skipped,
+            "evaluations_completed": totals.evaluations_completed,
+            "batches_promised": recipe.rl.updates if recipe.rl else 0,
+            "weights": weights.weights_digest(session.policy),
+        },
+    )
+
+
+def _export(prepared: Prepared, session: Session) -> None:
+    """The Hugging Face folder, committed whole, its manifest digest on the ledger."""
+    facts = {
+        "contract": session.contract,
+        "recipe": prepared.recipe.name,
+        "weights": weights.weights_digest(session.policy),
+    }
+    if session.folder.export.exists():  # left by a kill between the commit and its event
+        import shutil
+
+        shutil.rmtree(session.folder.export)
+    manifest = commit.commit_directory(
+        session.folder.export,
+        lambda folder: weights.export(
+            session.policy,
+            folder,
+            stop_ids=prepared.task.stop_ids,
+            card=_card(prepared, session),
+            facts=facts,
+        ),
+        schema="algorist/export/1",
+        need_bytes=4 * session.policy.num_parameters() + (8 << 20),
+    )
+    session.ledger.append(
+        EventKind.CHECKPOINT,
+        policy_version=session.position.applied,
+        payload={"name": "export", "manifest": manifest.digest, "phase": "done"},
+    )
+
+
+def _card(prepared: Prepared, session: Session) -> str:
+    recipe = prepared.recipe
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        f"# {recipe.name}",
+        "",
+        recipe.description or "A policy trained with Algorist.",
+        "",
+        f"- contract: `{session.contract}`",
+        f"- parameters: {prepared.policy.num_parameters():,}",
+        f"- trained on {len(prepared.problems.train):,} problems with answers that were checked, "
+        f"{session.position.applied} applied updates",
+        "",
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'model, tokenizer = (cls.from_pretrained(".") for cls in (AutoModelForCausalLM, AutoTokenizer))',
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _must_match(stored: dict[str, JSON], now: dict[str, JSON], path: Path) -> None:
+    """Raise ResumeMismatch naming what differs between the run's contract and the present one."""
+    if digest(stored) == digest(now):
+        return
+    differing = [f"{key}" for key in sorted(stored.keys() | now.keys()) if stored.get(key) != now.get(key)]
+    details = []
+    for key in differing:
+        a, b = stored.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            details += [
+                f"{key}.{k}: {a.get(k)} -> {b.get(k)}" for k in sorted(a.keys() | b.keys()) if a.get(k) != b.get(k)
+            ]
+        else:
+            details.append(key)
+    raise ResumeMismatch(
+        f"{path}: a resume must find what the run began with; different now: {'; '.join(details)[:600]}. Put it back, or start "
+        "a new run."
+    )

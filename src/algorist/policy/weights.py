@@ -1,0 +1,96 @@
+"""Weights on disk: digests, training state, and the Hugging Face folder that a run delivers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from algorist.digest import canonical, content_id, digest, sha256
+from algorist.errors import ResumeMismatch
+from algorist.policy.model import CausalPolicy
+
+
+def state(policy: CausalPolicy) -> dict[str, Tensor]:
+    """Every weight once (tied ones under their first name), value head included, on CPU."""
+    named = dict(policy.model.named_parameters())
+    named |= {name: b for name, b in policy.model.named_buffers() if name in policy.model.state_dict()}
+    if policy.value_head is not None:
+        named |= {f"value_head.{name}": p for name, p in policy.value_head.named_parameters()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+
+
+def load_state(policy: CausalPolicy, path: Path) -> None:
+    """Fill a policy of the same shape from a safetensors file; every tensor must match by name and shape."""
+    stored = load_file(path)
+    own = dict(policy.model.named_parameters())
+    own |= {name: b for name, b in policy.model.named_buffers() if name in policy.model.state_dict()}
+    if any(name.startswith("value_head.") for name in stored):
+        policy.add_value_head()
+    if policy.value_head is not None:
+        own |= {f"value_head.{name}": p for name, p in policy.value_head.named_parameters()}
+    if own.keys() != stored.keys():
+        odd = sorted(own.keys() ^ stored.keys())
+        raise ResumeMismatch(f"{path}: must hold the tensors of this policy: {odd[0]!r} is on one side only")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != stored[name].shape:
+                raise ResumeMismatch(f"{path}: {name} has shape {tuple(stored[name].shape)}, not {tuple(tensor.shape)}")
+            tensor.copy_(stored[name])
+
+
+def save_state(policy: CausalPolicy, path: Path) -> None:
+    """One safetensors file that `load_state` reads."""
+    save_file(state(policy), path)
+
+
+def weights_digest(policy: CausalPolicy) -> str:
+    """sha256 over name, dtype, shape and bytes of every weight, in name order."""
+    entries = {
+        name: {"dtype": str(t.dtype), "shape": list(t.shape), "sha256": sha256(_bytes(t))}
+        for name, t in sorted(state(policy).items())
+    }
+    return digest(entries)
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """sha256 of what turns text into ids: vocabulary and rules, chat template, special tokens."""
+    inner = json.loads(tokenizer.backend_tokenizer.to_str())
+    inner.pop("padding", None)
+    inner.pop("truncation", None)
+    special = {name: str(value) for name, value in sorted(tokenizer.special_tokens_map.items())}
+    rules = sha256(json.dumps(inner, sort_keys=True).encode())
+    return sha256(canonical({"rules": rules, "chat_template": tokenizer.chat_template or "", "special": special}))
+
+
+def export(
+    policy: CausalPolicy, folder: Path, *, stop_ids: frozenset[int], card: str, facts: Mapping[str, str]
+) -> None:
+    """A Hugging Face folder: config, safetensors, tokenizer, generation config, model card.
+
+    generation_config ends a response at the same ids as training did, so that `model.generate` stops where the run's
+    own sampler stops.
+    """
+    from algorist.policy.build import quiet_transformers
+
+    config = policy.model.generation_config
+    config.eos_token_id = sorted(stop_ids)
+    config.do_sample = False
+    with quiet_transformers():
+        policy.model.save_pretrained(folder, safe_serialization=True)
+        policy.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "algorist.json").write_bytes(canonical(dict(facts)))
+
+
+def config_id(policy: CausalPolicy) -> str:
+    """A short id of the architecture."""
+    return content_id(json.dumps(policy.model.config.to_dict(), sort_keys=True, default=str))
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.flatten()
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

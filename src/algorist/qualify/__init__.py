@@ -1,0 +1,1 @@
+"""What a run promises beforehand, what it checks while running, and what it leaves as evidence."""

@@ -1,0 +1,108 @@
+"""Verdict to reward: the built-in exact rule, and rewards of the user's own.
+
+A user's reward comes from Python (a callable), from an installed entry point of the group `algorist.rewards`, or from a
+module named on the command line (--plugin). A recipe can only name it; it cannot point at code.
+"""
+
+import importlib
+import importlib.metadata
+import inspect
+import math
+from collections.abc import Callable
+
+from algorist.errors import InputError
+from algorist.flow import Outcome, Problem, Reward, Rollout, Verdict
+
+RewardFunction = Callable[[Problem, Rollout, Verdict], float | Reward]
+"""(problem, rollout, verdict) -> reward. An exception or a non-finite value is a typed outcome, never a 0."""
+
+ENTRY_POINTS = "algorist.rewards"
+
+
+def exact(problem: Problem, rollout: Rollout, verdict: Verdict) -> Reward:
+    """1 for a supported right final answer, 0 for a wrong or unsupported one; none where the checker failed.
+
+    >>> p = Problem(id="p", question="1+1?", gold="2", source="s")
+    >>> v = Verdict(verdict=Outcome.ERROR, reason="timeout")
+    >>> exact(p, None, v).error
+    'verifier: timeout'
+    """
+    if verdict.verdict is Outcome.ERROR:
+        return Reward(value=None, error=f"verifier: {verdict.reason}")
+    value = float(verdict.verdict is Outcome.CORRECT)
+    return Reward(value=value, parts={"correct": value})
+
+
+def resolve(name: str, *, plugin: str | None = None) -> RewardFunction:
+    """The reward a recipe names: built-in, function of the plugin module, or installed entry point (in this order).
+
+    >>> resolve("exact") is exact
+    True
+    """
+    if name == "exact":
+        return exact
+    if plugin is not None:
+        module = _import(plugin)
+        found = vars(module).get(name)
+        if callable(found):
+            return _checked(found, f"{plugin}.{name}")
+    installed = {e.name: e for e in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name in installed:
+        return _checked(installed[name].load(), f"entry point {name}")
+    known = ", ".join(["exact", *sorted(installed)])
+    where = f"module {plugin} has no function of that name and " if plugin else ""
+    raise InputError(
+        f"reward.name must be a known reward: {name!r}: {where}no entry point of the group {ENTRY_POINTS} has it (known: "
+        f"{known}). Give the module that defines it with --plugin MODULE."
+    )
+
+
+def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict: Verdict) -> Reward:
+    """The reward of one rollout; whatever goes wrong inside becomes a reward without a value, with its cause.
+
+    >>> p = Problem(id="p", question="1+1?", gold="2", source="s")
+    >>> apply(lambda *_: 1 / 0, p, None, Verdict(verdict=Outcome.WRONG, reason="different")).error
+    'reward: ZeroDivisionError: division by zero'
+    """
+    if rollout is not None and rollout.finish == "error":
+        return Reward(value=None, error="rollout: the engine failed on this row")
+    try:
+        result = function(problem, rollout, verdict)
+    except Exception as error:  # noqa: BLE001 - the boundary to a user's function: any exception is data about one rollout
+        return Reward(value=None, error=f"reward: {type(error).__name__}: {error}")
+    if isinstance(result, Reward):
+        reward = result
+    elif isinstance(result, bool | int | float):
+        reward = Reward(value=float(result), parts={"reward": float(result)})
+    else:
+        return Reward(value=None, error=f"reward: must return a number or a Reward, got {type(result).__name__}")
+    if reward.value is not None and not math.isfinite(reward.value):
+        return Reward(value=None, error=f"reward: must be finite, got {reward.value}")
+    return reward
+
+
+def _import(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"--plugin {name}: the module could not be imported ({error}). It must be importable from here, for example "
+            "a .py file in the current folder."
+        ) from error
+
+
+def _checked(function: object, where: str) -> RewardFunction:
+    if not callable(function):
+        raise InputError(
+            f"{where}: a reward must be a function (problem, rollout, verdict) -> number, got {function!r}."
+        )
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError as error:
+        raise InputError(
+            f"{where}: a reward is called with (problem, rollout, verdict): its signature is "
+            f"{inspect.signature(function)}. Take three positional arguments."
+        ) from error
+    except ValueError:  # a builtin without a signature
+        pass
+    return function

@@ -1,0 +1,206 @@
+"""One run in progress: where it writes, how far it is, and how it is saved so that a kill loses nothing."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal, final
+
+from safetensors.torch import load_file, save_file
+
+from algorist.digest import canonical
+from algorist.errors import ResumeMismatch, Stopped
+from algorist.policy import weights
+from algorist.policy.model import CausalPolicy
+from algorist.record import commit
+from algorist.record.ledger import EventKind, Ledger
+from algorist.record.metrics import Metrics
+from algorist.record.run_folder import RunFolder
+from algorist.stages.config import RecordConfig
+from algorist.stages.listener import Listener
+from algorist.train.optimizer import load_moments, moments
+from algorist.train.trainer import Trainer
+
+Phase = Literal["start", "sft", "rl", "done"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a run is. Everything else a resume needs is a pure function of the contract and this.
+
+    Example:
+        >>> Position(phase="rl", sft_steps=20, batches=3, applied=2).number
+        23
+    """
+
+    phase: Phase = "start"
+    """The loop that was running."""
+    sft_steps: int = 0
+    """Finished SFT steps."""
+    batches: int = 0
+    """Finished rollout batches, skipped ones included."""
+    applied: int = 0
+    """Applied updates of the running phase: the policy version."""
+    nonfinite: int = 0
+    """Non-finite skips in a row, up to now."""
+    flat: int = 0
+    """Flat batches in a row, up to now."""
+    sampled_tokens: int = 0
+    """Response tokens sampled so far in RL."""
+    ledger: int = 0
+    """Ledger events, set when saved."""
+    metrics: int = 0
+    """Metrics rows, set when saved."""
+
+    @property
+    def number(self) -> int:
+        """N of checkpoints/step-N: finished SFT steps and batches."""
+        return self.sft_steps + self.batches
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """The run folder with everything open in it. One per process."""
+
+    folder: RunFolder
+    ledger: Ledger
+    metrics: Metrics
+    record: RecordConfig
+    policy: CausalPolicy
+    contract: str
+    """Digest of the contract in force."""
+    seed: int
+    listener: Listener
+    stop_requested: Callable[[], bool] = lambda: False
+    """True once a person asked to stop."""
+    position: Position = field(default_factory=Position)
+    reference: CausalPolicy | None = None
+    restored: Path | None = None
+    """Checkpoint this process started from; its optimizer state is still to be loaded."""
+    _saved: int = -1
+
+    def save(self, trainer: Trainer | None, *, announce: bool = True) -> None:
+        """Commit a checkpoint of the present position; `announce` puts it on the ledger.
+
+        Holds weights, moments, reference weights and the position; random numbers need no state, since every one is
+        derived from the seed and a position.
+        """
+        number = self.position.number
+        if number == self._saved:
+            return
+        # the checkpoint event itself belongs to what is kept, so that a resume does not announce it twice
+        kept = self.ledger.position + int(announce)
+        self.position = replace(self.position, ledger=kept, metrics=self.metrics.num_rows)
+        started = time.monotonic()
+        manifest = commit.commit_directory(
+            self.folder.checkpoint(number), lambda folder: self._write(folder, trainer), need_bytes=self._bytes(trainer)
+        )
+        if announce:
+            self.ledger.append(
+                EventKind.CHECKPOINT,
+                policy_version=self.position.applied,
+                payload={"name": f"step-{number}", "manifest": manifest.digest, "phase": self.position.phase},
+                wall={"write_s": round(time.monotonic() - started, 3)},
+            )
+        commit.point_latest(self.folder.checkpoints, f"step-{number}")
+        commit.prune(self.folder.checkpoints, keep=self.record.keep)
+        self._saved = number
+
+    def due(self) -> bool:
+        """True where the recipe wants a checkpoint at the present position."""
+        return self.position.number % self.record.checkpoint_every == 0
+
+    def restore(self) -> None:
+        """Go back to the newest checkpoint that verifies; without one, to the beginning. Skipped ones are told."""
+        commit.remove_half_written(self.folder.checkpoints)
+        latest = commit.latest_valid(self.folder.checkpoints)
+        for skipped in latest.skipped:
+            self.listener.say(f"checkpoint {skipped.path.name} cannot be used and is skipped: {skipped.reason}")
+        position = Position()
+        if latest.path is not None:
+            position = _read_position(latest.path / "state.json")
+            weights.load_state(self.policy, latest.path / "weights.safetensors")
+        first = 1  # the contract event stays
+        target = position.ledger or first
+        if target > self.ledger.position:
+            # a kill between committing a checkpoint and announcing it: the event is written now, as it would have been
+            assert latest.manifest is not None and latest.path is not None
+            self.ledger.append(
+                EventKind.CHECKPOINT,
+                policy_version=position.applied,
+                payload={"name": latest.path.name, "manifest": latest.manifest.digest, "phase": position.phase},
+                wall={"write_s": 0.0},
+            )
+        if target > self.ledger.position or position.metrics > self.metrics.num_rows:
+            raise ResumeMismatch(
+                f"{self.folder.root}: the checkpoint {latest.path and latest.path.name} lies {target} events into the run, and the "
+                f"ledger has only {self.ledger.position}. Files are missing; start a new run."
+            )
+        cut = self.ledger.roll_back(target)
+        self.metrics.roll_back(position.metrics)
+        self._remove_later(position)
+        self.position, self.restored = position, latest.path
+        self._saved = position.number if latest.path is not None else -1
+        self.ledger.append(
+            EventKind.RESUMED,
+            policy_version=position.applied,
+            payload={
+                "checkpoint": None if latest.path is None else latest.path.name,
+                "manifest": None if latest.manifest is None else latest.manifest.digest,
+                "events_replayed": len(cut),
+                "skipped": [f"{s.path.name}: {s.reason}" for s in latest.skipped],
+            },
+        )
+        where = "the beginning" if latest.path is None else latest.path.name
+        self.listener.say(f"resuming from {where}; {len(cut)} later events will be replayed")
+
+    def load_optimizer(self, trainer: Trainer) -> None:
+        """Moments and applied updates of the checkpoint this process started from, once."""
+        if self.restored is None:
+            return
+        trainer.applied = self.position.applied
+        file = self.restored / "moments.safetensors"
+        if file.exists():
+            load_moments(self.policy, trainer.optimizer, load_file(file))
+        self.restored = None
+
+    def check_stop(self, trainer: Trainer | None) -> None:
+        """Where a person asked to stop: commit, and end with exit code 75."""
+        if self.stop_requested():
+            self.save(trainer, announce=self.due())
+            raise Stopped(
+                f"stopped on request after step {self.position.number}; everything is saved. Go on with: "
+                f"algorist resume {self.folder.root}"
+            )
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _write(self, folder: Path, trainer: Trainer | None) -> None:
+        weights.save_state(self.policy, folder / "weights.safetensors")
+        if trainer is not None:
+            named = moments(self.policy, trainer.optimizer)
+            if named:
+                save_file(named, folder / "moments.safetensors")
+        if self.reference is not None:
+            weights.save_state(self.reference, folder / "reference.safetensors")
+        (folder / "state.json").write_bytes(canonical({**asdict(self.position), "contract": self.contract}))
+
+    def _bytes(self, trainer: Trainer | None) -> int:
+        per_copy = 4 * self.policy.num_parameters()
+        copies = 1 + (2 if trainer is not None else 0) + (1 if self.reference is not None else 0)
+        return copies * per_copy + (1 << 16)
+
+    def _remove_later(self, position: Position) -> None:
+        """Files of the steps that will be replayed."""
+        if self.folder.rollouts.is_dir():
+            for file in self.folder.rollouts.glob("batch-*.parquet"):
+                if int(file.stem.removeprefix("batch-")) >= position.batches:
+                    file.unlink()
+
+
+def _read_position(path: Path) -> Position:
+    stored = json.loads(path.read_bytes())
+    stored.pop("contract")
+    return Position(**stored)
