@@ -1,0 +1,174 @@
+"""What a run folder holds, read once for the page and the table. Missing or damaged parts become notes, not crashes."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from algorist.errors import InputError
+from algorist.evaluate.result import Comparison, EvaluationResult, compare
+from algorist.record import ledger, metrics
+from algorist.record.ledger import ChainReport, Counts, Event, EventKind
+from algorist.record.metrics import Row
+from algorist.record.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """Everything a report shows, but the sample rollouts.
+
+    Example: `gather(Path("runs/quickstart")).counts.updates_applied`
+    """
+
+    folder: RunFolder
+    """Where it was read from."""
+    name: str
+    """The recipe's name; the folder's where there is none."""
+    recipe: Mapping[str, Any]
+    """The resolved recipe; empty where contract.json has none."""
+    contract: Mapping[str, Any]
+    """contract.json; empty where it is missing."""
+    events: tuple[Event, ...]
+    """The ledger up to its first bad line."""
+    chain: ChainReport
+    """What checking the ledger came to."""
+    counts: Counts
+    """Batches, applied, skipped, evaluations."""
+    skip_causes: Mapping[str, int]
+    """Cause -> skipped updates."""
+    rows: tuple[Row, ...]
+    """metrics.jsonl"""
+    before: EvaluationResult | None
+    """evaluations/before.json"""
+    after: EvaluationResult | None
+    """evaluations/after.json"""
+    others: tuple[EvaluationResult, ...]
+    """Further evaluations, by name."""
+    comparison: Comparison | None
+    """After against before, where both exist."""
+    wall_s: float | None
+    """Seconds from the first to the last event."""
+    notes: tuple[str, ...]
+    """What could not be read, in words."""
+
+    @property
+    def formulas(self) -> Mapping[str, str]:
+        """Name -> formula that ran; nested ones get dotted names."""
+        return _flat(self._said("formulas"))
+
+    @property
+    def hardware(self) -> str:
+        """The machine, in words; '' where nothing was recorded."""
+        said = self._said("hardware")
+        if isinstance(said, Mapping):
+            return ", ".join(f"{str(k).replace('_', ' ')} {v}" for k, v in _flat(said).items())
+        return str(said or "")
+
+    @property
+    def closed(self) -> bool:
+        """True where the run ended in good order."""
+        return bool(self.events) and self.events[-1].kind is EventKind.CLOSED
+
+    def _said(self, key: str) -> Any:
+        """From contract.json, else from the ledger's contract event, its wall part included."""
+        if key in self.contract:
+            return self.contract[key]
+        for event in self.events:
+            if event.kind is EventKind.CONTRACT:
+                return event.payload.get(key, event.wall.get(key))
+        return None
+
+
+def gather(run: Path) -> RunData:
+    """Read a run folder. Raises InputError where it is none; everything else that is missing or damaged is a note."""
+    folder = RunFolder.open(run)
+    notes: list[str] = []
+    events, chain = ledger.scan(folder.ledger)
+    if chain.bad_line is not None:
+        notes.append(f"ledger.jsonl line {chain.bad_line}: {chain.problem}. Events from there on are not shown.")
+    if chain.torn_bytes:
+        notes.append(f"ledger.jsonl ends in {chain.torn_bytes} bytes of an unfinished event.")
+    contract = _contract(folder, notes)
+    raw_recipe = contract.get("recipe")
+    recipe = raw_recipe if isinstance(raw_recipe, Mapping) else {}
+    evaluations = _evaluations(folder, notes)
+    before, after = evaluations.pop("before", None), evaluations.pop("after", None)
+    causes = Counter(str(e.payload.get("cause") or "no cause") for e in events if e.kind is EventKind.UPDATE_SKIPPED)
+    return RunData(
+        folder=folder,
+        name=str(recipe.get("name") or run.resolve().name),
+        recipe=recipe,
+        contract=contract,
+        events=tuple(events),
+        chain=chain,
+        counts=ledger.counts(events),
+        skip_causes=dict(causes.most_common()),
+        rows=tuple(_rows(folder, notes)),
+        before=before,
+        after=after,
+        others=tuple(evaluations[name] for name in sorted(evaluations)),
+        comparison=compare(before, after) if before and after else None,
+        wall_s=wall_seconds(events),
+        notes=tuple(notes),
+    )
+
+
+def wall_seconds(events: Sequence[Event]) -> float | None:
+    """Seconds from the first to the last event, None where their times cannot be read.
+
+    Pauses between a kill and a resume count too.
+    """
+    times = [t for event in (*events[:1], *events[-1:]) if (t := moment(event)) is not None]
+    return max(0.0, (times[-1] - times[0]).total_seconds()) if len(times) == 2 else None
+
+
+def moment(event: Event) -> datetime | None:
+    """When an event was written."""
+    try:
+        return datetime.fromisoformat(str(event.wall.get("time")))
+    except ValueError:
+        return None
+
+
+def _contract(folder: RunFolder, notes: list[str]) -> Mapping[str, Any]:
+    try:
+        raw = json.loads(folder.contract.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        notes.append(
+            f"contract.json could not be read ({type(error).__name__}): recipe and formulas may be missing here."
+        )
+        return {}
+    if not isinstance(raw, dict):
+        notes.append("contract.json is not an object: recipe and formulas may be missing here.")
+        return {}
+    return raw
+
+
+def _rows(folder: RunFolder, notes: list[str]) -> list[dict[str, metrics.Value]]:
+    try:
+        return metrics.read(folder.metrics)
+    except InputError as error:
+        notes.append(f"metrics.jsonl: no curves are shown ({error}).")
+        return []
+
+
+def _evaluations(folder: RunFolder, notes: list[str]) -> dict[str, EvaluationResult]:
+    found: dict[str, EvaluationResult] = {}
+    for path in sorted(folder.evaluations.glob("*.json")):
+        try:
+            found[path.stem] = EvaluationResult.read(path)
+        except InputError as error:
+            notes.append(f"evaluations/{path.name} is not shown ({error}).")
+    return found
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        return {prefix or "formula": str(value)} if value is not None else {}
+    flat: dict[str, str] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,102 @@
+"""The result in one sentence, and the counts that must not be confused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from algorist.record.ledger import EventKind
+from algorist.report.gather import RunData
+from algorist.report.panels import split
+from algorist.report.words import duration, number, percent, plural
+
+
+def sentence(data: RunData) -> str:
+    """What was trained, how, and what came of it."""
+    return " ".join(part for part in (_trained(data), _came_of_it(data)) if part)
+
+
+def counted(data: RunData) -> list[tuple[str, str]]:
+    """(count, what) of the ledger's four kinds of events, with the causes of skips."""
+    c = data.counts
+    causes = ", ".join(f"{count} {cause.replace('_', ' ')}" for cause, count in data.skip_causes.items())
+    return [
+        (f"{c.rollout_batches:,}", "rollout batches sampled"),
+        (f"{c.updates_applied:,}", "updates applied"),
+        (f"{c.updates_skipped:,}", "updates skipped" + (f" ({causes})" if causes else "")),
+        (f"{c.evaluations_completed:,}", "evaluations completed"),
+    ]
+
+
+def took(data: RunData) -> str:
+    """Wall-clock time, the share of each phase, and the machine."""
+    rl, _ = split(data.rows)
+    phases = {name: sum(y for _, y in rl.of(f"time/{name}_s")) for name in ("rollout", "verify", "train")}
+    total = sum(phases.values())
+    spent = ", ".join(f"{name} {value / total:.0%}" for name, value in phases.items() if value) if total else ""
+    parts = [
+        f"{duration(data.wall_s)} from first to last event" if data.wall_s is not None else "",
+        f"RL time: {spent}" if spent else "",
+        data.hardware,
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def status(data: RunData) -> str:
+    """Finished, refused, or not finished."""
+    if any(e.kind is EventKind.REFUSED for e in data.events):
+        return "refused"
+    return "finished" if data.closed else "not finished"
+
+
+def _trained(data: RunData) -> str:
+    if status(data) == "refused":
+        event = next(e for e in data.events if e.kind is EventKind.REFUSED)
+        return f"Refused before training: {event.payload.get('reason', 'see the ledger')}."
+    rl = data.recipe.get("rl")
+    method = _method(rl) if isinstance(rl, Mapping) else ""
+    who = _policy(data)
+    stages = [name for name, key in (("SFT", "sft"), (method or "RL", "rl")) if data.recipe.get(key)]
+    how = " and then ".join(stages)
+    tokens = sum(y for _, y in split(data.rows)[0].of("tokens/sampled"))
+    sampled = f", {number(tokens)} sampled tokens" if tokens else ""
+    with_ = f" with {how}" if how else ""
+    open_ = "" if data.closed else " The run has not been closed; figures are as far as it got."
+    return f"{who} was trained{with_}: {plural(data.counts.updates_applied, 'RL update')}{sampled}.{open_}"
+
+
+def _came_of_it(data: RunData) -> str:
+    c = data.comparison
+    if data.before and data.after and c and c.greedy and data.before.greedy and data.after.greedy:
+        was, now = data.before.greedy, data.after.greedy
+        verb = "rose" if c.greedy.difference.low > 0 else "fell" if c.greedy.difference.high < 0 else "went"
+        apart = "the two intervals are separate" if was.separate_from(now) else "the two intervals overlap"
+        return (
+            f"On {plural(data.after.problems, 'held-out problem')} greedy accuracy {verb} from {percent(was.value)} "
+            f"to {percent(now.value)}; {apart}. {c.greedy.better} problems were newly solved, {c.greedy.worse} lost."
+        )
+    if data.after and data.after.greedy:
+        return f"Greedy accuracy afterwards is {percent(data.after.greedy.value)}; there is no evaluation from before."
+    if data.before and data.before.greedy:
+        return f"Greedy accuracy before training is {percent(data.before.greedy.value)}; there is no evaluation from after."
+    return "No evaluation was completed, so nothing is known about what it learned."
+
+
+def _policy(data: RunData) -> str:
+    policy = data.recipe.get("policy")
+    size = data.contract.get("parameters")
+    count = f" ({number(float(size))} parameters)" if isinstance(size, int | float) else ""
+    if isinstance(policy, Mapping):
+        new = policy.get("new")
+        if isinstance(new, Mapping):
+            shape = f"{new.get('num_layers', '?')} layers, width {new.get('hidden_size', '?')}"
+            return f"A new Llama model of {shape}{count}"
+        path = policy.get("path") or policy.get("model")
+        if path:
+            return f"{str(path).rstrip('/').rsplit('/', 1)[-1]}{count}"
+    return f"The policy{count}"
+
+
+def _method(rl: Mapping[str, Any]) -> str:
+    objective = rl.get("objective")
+    if isinstance(objective, Mapping):
+        return str(objective.get("name") or objective.get("method") or "").upper()
+    return str(objective or "").upper()

@@ -1,0 +1,61 @@
+"""The closing table of a run, for a terminal."""
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from algorist.evaluate.statistics import Estimate, PairedDifference
+from algorist.report.gather import RunData, gather
+from algorist.report.headline import counted, status
+from algorist.report.words import duration, percent, points
+
+
+def summary_table(run: Path) -> Table:
+    """Before and after with intervals, the four counts, and the time. Raises InputError where `run` is no run folder."""
+    data = gather(run)
+    table = Table(title=Text(f"{data.name}: {status(data)}"), title_justify="left")
+    for name in ("", "before", "after", "difference"):
+        table.add_column(name, overflow="fold")
+    for label, before, after, paired in _measures(data):
+        table.add_row(label, _shown(before), _shown(after), points(paired.difference) if paired else "")
+    table.add_section()
+    for count, what in counted(data):
+        table.add_row(what, "", count, "")
+    if data.wall_s is not None:
+        table.add_row("time", "", duration(data.wall_s), "")
+    for note in data.notes:
+        table.add_row(Text(f"note: {note}"), "", "", "")
+    return table
+
+
+def _measures(data: RunData) -> list[tuple[str, Estimate | None, Estimate | None, PairedDifference | None]]:
+    before, after, c = data.before, data.after, data.comparison
+    result = after or before
+    if result is None:
+        return []
+    rows: list[tuple[str, Estimate | None, Estimate | None, PairedDifference | None]] = []
+    if result.greedy:
+        rows.append(
+            ("greedy", before.greedy if before else None, after.greedy if after else None, c.greedy if c else None)
+        )
+    for name, pick, paired in (
+        ("mean", "mean_at", c.mean if c else None),
+        ("pass", "pass_at", None),
+        ("maj", "maj_at", None),
+    ):
+        of = {"mean_at": result.mean_at, "pass_at": result.pass_at, "maj_at": result.maj_at}[pick]
+        if not of:
+            continue
+        k = max(of)
+        old, new = (_by_name(r, pick).get(k) if r else None for r in (before, after))
+        rows.append((f"{name}@{k}", old, new, paired))
+    return rows
+
+
+def _by_name(result: object, pick: str) -> dict[int, Estimate]:
+    return dict(getattr(result, pick))
+
+
+def _shown(estimate: Estimate | None) -> str:
+    return f"{percent(estimate.value)} ({percent(estimate.low)} to {percent(estimate.high)})" if estimate else "—"
