@@ -33,9 +33,8 @@ class Config(BaseModel):
             given = [name for name in names if getattr(self, name) is not None]
             if len(given) != 1:
                 got = "none" if not given else " and ".join(given)
-                raise impossible(
-                    f"needs exactly one of {', '.join(names)}: got {got}", "Keep one of them.", at=given[-1:]
-                )
+                fix = "Keep one of them." if given else "Add one of them."
+                raise impossible(f"needs exactly one of {', '.join(names)}: got {got}", fix, at=given[-1:])
         return self
 
 

@@ -195,7 +195,8 @@ def _problem_counts(recipe: Recipe) -> Iterator[Finding]:
         total = known_count(problems.source)
         taken = (total or 0) - left
         message = f"held-out and SFT problems must fit into the {total} problems of problems.source: got {taken}"
-        yield ("problems",), message, "Lower problems.heldout or problems.sft_count, or raise the source's count."
+        at = ("problems", "source", "count") if len(problems.source) == 1 else ("problems", "source")
+        yield at, message, "Lower problems.heldout or problems.sft_count, or raise the source's count."
     elif left < needed:
         message = f"rl.prompts_per_batch must be <= the {left} problems left for RL: got {needed}"
         yield ("rl", "prompts_per_batch"), message, "Lower it, or raise the count of problems.source."

@@ -24,6 +24,7 @@ _MUST_BE = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
 }
 _BOUND = {
     "greater_than": ("> ", "gt"),
@@ -134,7 +135,7 @@ def _type_fix(kind: str, got: object) -> str:
         return "YAML 1.2 spells it true or false."
     if kind == "tuple_type":
         return "Write it in brackets: [a, b]."
-    if kind in ("model_type", "dict_type"):
+    if _MUST_BE[kind] == "a mapping":
         return "Give its keys, indented, on the lines below."
     return "Put it in quotes." if kind == "string_type" else "Change the value."
 
@@ -145,5 +146,7 @@ def show(value: object) -> str:
     >>> show(None), show(True), show("x")
     ('null', 'true', "'x'")
     """
+    if isinstance(value, tuple):
+        value = list(value)
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

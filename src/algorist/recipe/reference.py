@@ -64,7 +64,7 @@ def _section(at: str, model: type[BaseModel]) -> str:
     lines = [f"## {title}", "", _first_paragraph(model), "", "| key | type | default | meaning |", "|---|---|---|---|"]
     notes = _attribute_notes(model)
     for name, field in model.model_fields.items():
-        meaning = field.description or notes.get(name, "")
+        meaning = field.description or notes.get(name) or ("Which one." if field.default == tag else "")
         extra = field.json_schema_extra
         if isinstance(extra, dict) and "affects" in extra:
             meaning += f" *{extra['affects']}*"
