@@ -1,9 +1,10 @@
 """What `rl.objective` in a recipe may say: one frozen model per method, discriminated by `name`. Imports no torch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
+from algorist.config import impossible
 from algorist.objective.knobs import (
     BETA,
     CLIP_HIGH,
@@ -167,6 +168,16 @@ class RLOOConfig(ReductionKnob, KLKnobs, GroupKnobs, RatioKnobs):
         default="none",
         description="none: the plain score-function gradient; else an unclipped ratio, so that rollouts can be reused.",
     )
+
+    @model_validator(mode="after")
+    def _clamped_ratio(self) -> Self:
+        if self.ratio == "none" and self.log_ratio_clamp is not None:
+            raise impossible(
+                f"log_ratio_clamp needs a ratio: got {self.log_ratio_clamp} with ratio: none",
+                "Remove it, or set ratio: token.",
+                at=["log_ratio_clamp"],
+            )
+        return self
 
     @property
     def reuse(self) -> bool:

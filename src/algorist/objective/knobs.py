@@ -107,6 +107,12 @@ class Objective(Config):
                 "Remove it, or set reduction: constant.",
                 at=["reduction_constant"],
             )
+        if self.reduction_rows != "scored" and kind in ("token_mean", "pair_mean", "pair_sum"):
+            raise impossible(
+                f"reduction_rows is read by row and group means only: got {self.reduction_rows} with {kind}",
+                "Remove it, or use another reduction.",
+                at=["reduction_rows"],
+            )
         return self
 
     @property
