@@ -145,6 +145,15 @@ def test_four_kinds_of_events_are_counted_apart(tmp_path: Path) -> None:
     assert counts.evaluations_completed == 1
 
 
+def test_updates_of_one_stage_are_counted_apart_from_those_of_another(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.jsonl", contract="c") as ledger:
+        for stage in ("sft", "sft", "rl"):
+            ledger.append(K.UPDATE_APPLIED, policy_version=0, payload={"stage": stage})
+        ledger.append(K.ROLLOUT_BATCH, policy_version=0)
+        assert [L.counts(ledger.events, stage=s).updates_applied for s in (None, "sft", "rl")] == [3, 2, 1]
+        assert L.counts(ledger.events, stage="rl").rollout_batches == 1
+
+
 def test_a_killed_and_resumed_run_has_the_logical_digest_of_the_whole_one(tmp_path: Path) -> None:
     def train(ledger: Ledger, start: int, stop: int) -> None:
         for i in range(start, stop):

@@ -18,7 +18,8 @@ from algorist.record.run_folder import RunFolder
 from algorist.seeds import derive, generator
 
 BATCHES, P, G = 48, 6, 8
-HOSTILE = "</script></pre><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202e\x07 {{7*7}}"
+OWN = "document.title='owned'"
+HOSTILE = f'</script></pre><img src=x onerror="{OWN}"><script>{OWN}</script>\u202e\x07 {{{{7*7}}}}'
 RECIPE = {
     "name": "arithmetic-demo",
     "description": "A small model learns to calculate.",
@@ -67,13 +68,19 @@ def respond(rng: np.random.Generator, task: Problem, p: float, budget: int = 48)
         unsupported = Verdict(verdict=Outcome.UNSUPPORTED, reason="truncated")
         return work[: len(work) // 2], Finish.LENGTH, unsupported
     if roll < 0.09 * (1.4 - p):
-        return f"It is {value}", Finish.STOP, Verdict(verdict=Outcome.UNSUPPORTED, reason="no_answer", raw_correct=right)
+        return (
+            f"It is {value}",
+            Finish.STOP,
+            Verdict(verdict=Outcome.UNSUPPORTED, reason="no_answer", raw_correct=right),
+        )
     if roll > 0.998:
         return work, Finish.STOP, Verdict(verdict=Outcome.ERROR, reason="timeout")
     kind = Outcome.CORRECT if right else Outcome.WRONG
     reason = "equal" if right else "different"
-    return work, Finish.STOP, Verdict(
-        verdict=kind, reason=reason, rule="boxed", method="rational", extracted=value, raw_correct=right
+    return (
+        work,
+        Finish.STOP,
+        Verdict(verdict=kind, reason=reason, rule="boxed", method="rational", extracted=value, raw_correct=right),
     )
 
 
@@ -103,7 +110,9 @@ def make_group(rng: np.random.Generator, batch: int, version: int, hostile: bool
         verdicts.append(verdict)
         failed = verdict.verdict is Outcome.ERROR
         value = 1.0 if verdict.verdict is Outcome.CORRECT else 0.0
-        rewards.append(Reward(value=None, error="verifier: timeout") if failed else Reward(value=value, parts={"correct": value}))
+        rewards.append(
+            Reward(value=None, error="verifier: timeout") if failed else Reward(value=value, parts={"correct": value})
+        )
     return Group(problem_id=task.id, rollouts=tuple(rows), verdicts=tuple(verdicts), rewards=tuple(rewards)), task
 
 
@@ -171,18 +180,35 @@ def row_of(batch: Batch, advantages: list[list[float | None]], applied: bool) ->
     }
 
 
+def _evaluate(run: RunFolder, ledger: Ledger, name: str, batch: float, version: int) -> None:
+    result = evaluation(name, batch)
+    result.write(run.evaluation(name))
+    greedy = result.greedy.value if result.greedy else None
+    ledger.append(
+        EventKind.EVALUATION_COMPLETED,
+        policy_version=version,
+        payload={"name": name, "greedy": greedy, "problems": 128},
+    )
+
+
 def make_run(root: Path) -> Path:
     run = RunFolder.create(root)
-    contract = {"recipe": RECIPE, "formulas": FORMULAS, "hardware": {"cores": 2, "memory_gib": 7.7}, "parameters": 612_352}
+    contract = {
+        "recipe": RECIPE,
+        "formulas": {"rl": FORMULAS},
+        "hardware": {"cores": 2, "memory_gib": 7.7},
+        "policy": {"parameters": 612_352, "device": "cpu", "dtype": "float32"},
+        "notes": ["problems read: 4,500; for RL: 4,096, for SFT: 276, held out: 128, unused: 0, dropped: 0"],
+    }
     run.contract.write_text(json.dumps(contract))
     version = 0
     with Ledger.open(run.ledger, contract=digest(contract)) as ledger, Metrics(run.metrics) as metrics:
         ledger.append(EventKind.CONTRACT, policy_version=0, payload={"name": RECIPE["name"]})
         ledger.append(EventKind.GATE, policy_version=0, payload={"gate": "data", "verdict": "passed", "problems": 4096})
         for step in range(120):
+            ledger.append(EventKind.UPDATE_APPLIED, policy_version=step + 1, payload={"stage": "sft", "step": step})
             metrics.append({"stage": "sft", "step": step, "sft/loss": 2.4 * math.exp(-step / 30) + 0.5, "sft/lr": 1e-3})
-        evaluation("before", 3).write(run.evaluation("before"))
-        ledger.append(EventKind.EVALUATION_COMPLETED, policy_version=0, payload={"name": "before"})
+        _evaluate(run, ledger, "before", 3, 0)
         for b in range(BATCHES):
             pairs = [make_group(generator(1, b, p), b, version, hostile=(b, p) == (BATCHES - 1, 0)) for p in range(P)]
             batch = Batch(index=b, policy_version=version, groups=tuple(g for g, _ in pairs))
@@ -193,10 +219,11 @@ def make_run(root: Path) -> Path:
             cause = "flat" if all(g.flat for g in batch.groups) else "nonfinite_gradient" if b in (11, 30) else ""
             version += not cause
             kind = EventKind.UPDATE_SKIPPED if cause else EventKind.UPDATE_APPLIED
-            ledger.append(kind, policy_version=version, payload={"batch": b} | ({"cause": cause} if cause else {}))
+            ledger.append(
+                kind, policy_version=version, payload={"stage": "rl", "batch": b, **({"cause": cause} if cause else {})}
+            )
             metrics.append(row_of(batch, advantages, applied=not cause))
-        evaluation("after", BATCHES).write(run.evaluation("after"))
-        ledger.append(EventKind.EVALUATION_COMPLETED, policy_version=version, payload={"name": "after"})
+        _evaluate(run, ledger, "after", BATCHES, version)
         ledger.append(EventKind.CLOSED, policy_version=version)
     return run.root
 

@@ -319,9 +319,12 @@ def scan(path: Path) -> tuple[list[Event], ChainReport]:
     return _scan(_bytes(path))
 
 
-def counts(events: Iterable[Event]) -> Counts:
-    """Rollout batches, applied updates, skipped updates and completed evaluations, apart."""
-    kinds = [event.kind for event in events]
+def counts(events: Iterable[Event], *, stage: str | None = None) -> Counts:
+    """Rollout batches, applied updates, skipped updates and completed evaluations, apart.
+
+    stage: count only updates whose payload names this stage (sft, rl, ...), or no stage; None: all updates.
+    """
+    kinds = [event.kind for event in events if stage is None or event.payload.get("stage", stage) == stage]
     return Counts(
         rollout_batches=kinds.count(EventKind.ROLLOUT_BATCH),
         updates_applied=kinds.count(EventKind.UPDATE_APPLIED),

@@ -55,6 +55,8 @@ class Chart:
     """Bars on top of each other instead of curves."""
     wide: bool = False
     """Takes two columns where there is room."""
+    counts: bool = False
+    """y values are whole numbers."""
     percent: bool = False
     """y values are shares; the axis shows percent."""
     log2_x: bool = False

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from algorist.report.chart import Chart, Line
 from algorist.report.html import Safe, el
 from algorist.report.words import number, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 14.0, 22.0, 38.0
-_SIZES: Final = {"narrow": (380.0, 236.0), "wide": (780.0, 280.0)}
+Size = Literal["narrow", "half", "wide"]
+"""A column of three, of two, or two columns of three."""
+_SIZES: Final = {"narrow": (380.0, 236.0), "half": (580.0, 250.0), "wide": (780.0, 244.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,8 @@ class _Plane:
         return self.bottom - (self.bottom - _TOP) * (min(max(value, low), high) - low) / (high - low)
 
 
-def svg(chart: Chart, size: str) -> Safe:
-    """The drawing in one of two sizes, wide or narrow; at least one curve must have a point."""
+def svg(chart: Chart, size: Size) -> Safe:
+    """The drawing in one of three sizes; at least one curve must have a point."""
     width, height = _SIZES[size]
     x_low, x_high = _x_range(chart)
     plane = _Plane(width=width, height=height, x_low=x_low, x_high=x_high, y_ticks=_y_ticks(chart), log2_x=chart.log2_x)
@@ -58,7 +60,7 @@ def svg(chart: Chart, size: str) -> Safe:
         at, base = plane.x(value), plane.bottom
         d = f"M{fixed(at)} {fixed(base - 8)} L{fixed(at + 4)} {fixed(base)} L{fixed(at - 4)} {fixed(base)} Z"
         shapes.append(el("path", {"d": d, "class": "mark"}))
-    shapes.append(el("line", {"class": "cross", "x1": -9, "x2": -9, "y1": fixed(_TOP), "y2": fixed(plane.bottom)}))
+    shapes.append(el("line", {"class": "cross", "x1": 0, "x2": 0, "y1": fixed(_TOP), "y2": fixed(plane.bottom)}))
     return el(
         "svg",
         {
@@ -101,7 +103,8 @@ def _y_ticks(chart: Chart) -> list[float]:
     low, high = min(ys), max(ys)
     if chart.from_zero and low >= 0:
         low = 0.0
-    return ticks(low, high if chart.top is None else chart.top)
+    values = ticks(low, high if chart.top is None else chart.top)
+    return [v for v in values if v.is_integer()] if chart.counts else values
 
 
 def _y_axis(chart: Chart, plane: _Plane) -> list[Safe]:

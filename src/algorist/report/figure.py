@@ -7,36 +7,39 @@ import json
 
 from algorist.evaluate.statistics import Estimate
 from algorist.report.chart import Chart, Line
-from algorist.report.draw import fixed, svg
+from algorist.report.draw import Size, fixed, svg
 from algorist.report.html import Safe, el
 
 
-def figure(chart: Chart) -> Safe:
+def figure(chart: Chart, size: Size = "narrow") -> Safe:
     """The chart as a figure: title, legend, drawing, note, and a line that reads out the values under the pointer.
 
-    A wide chart is drawn twice, for wide and for narrow windows, so that its text keeps its size.
+    A chart larger than narrow is drawn twice, once for narrow windows, so that its text keeps its size.
     """
-    sizes = ["wide", "narrow"] if chart.wide else ["narrow"]
-    drawings = [el("div", {"class": f"draw {size if chart.wide else ''}"}, svg(chart, size)) for size in sizes]
+    sizes: list[Size] = ["narrow"] if size == "narrow" else [size, "narrow"]
+    drawings = [el("div", {"class": f"draw {name if len(sizes) > 1 else ''}"}, svg(chart, name)) for name in sizes]
     legend = [_legend(line, chart.stacked) for line in chart.lines if not line.faint]
     if chart.marks:
-        legend.append(
-            el("li", None, _swatch(el("path", {"d": "M5 2 L10 10 L0 10 Z", "class": "mark"})), chart.marks_name)
-        )
+        mark = el("path", {"d": "M5 2 L10 10 L0 10 Z", "class": "mark"})
+        legend.append(el("li", None, _swatch(mark), chart.marks_name))
     return el(
         "figure",
-        {"class": "chart wide" if chart.wide else "chart", "data-chart": _data(chart)},
+        {"class": f"chart {size}", "data-chart": _data(chart)},
         el("h3", None, chart.title),
         el("ul", {"class": "legend"}, legend) if len(legend) > 1 else None,
         drawings,
-        el("p", {"class": "readout", "aria-live": "polite"}, ""),
-        el("figcaption", None, chart.note) if chart.note else None,
+        el(
+            "figcaption",
+            None,
+            el("span", {"class": "about"}, chart.note),
+            el("span", {"class": "readout", "aria-live": "polite"}, ""),
+        ),
     )
 
 
 def intervals(label: str, before: Estimate | None, after: Estimate | None) -> Safe:
     """Two accuracies on one scale from 0 to 100 %, each a dot in its interval."""
-    width, left, right = 340.0, 48.0, 12.0
+    width, left, right = 340.0, 48.0, 20.0
     scale = width - left - right
     shapes: list[Safe] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):

@@ -18,7 +18,7 @@ def findings(data: RunData) -> list[str]:
             rl,
             "response/truncated_share",
             0.1,
-            "of the responses at the end were cut off by the budget: they cannot earn a reward. Raise rl.sampling.response_tokens.",
+            "of the responses at the end were cut off by the budget, unpaid: raise rl.sampling.response_tokens.",
         ),
         _share(
             rl,
@@ -67,7 +67,7 @@ def _entropy(rl: Curves) -> str:
     late = _late(points)
     if late is None or len(points) < 4 or late > 0.1 * points[0][1]:
         return ""
-    return f"Entropy fell from {number(points[0][1])} to {number(late)} nats per token: the policy hardly explores any more."
+    return f"Entropy fell from {number(points[0][1])} to {number(late)} nats per token: hardly any exploring is left."
 
 
 def _skips(data: RunData) -> str:

@@ -36,9 +36,11 @@ class RunData:
     chain: ChainReport
     """What checking the ledger came to."""
     counts: Counts
-    """Batches, applied, skipped, evaluations."""
+    """Batches, updates of RL applied and skipped, evaluations."""
+    sft_updates: int
+    """Updates of SFT applied."""
     skip_causes: Mapping[str, int]
-    """Cause -> skipped updates."""
+    """Cause -> skipped updates of RL."""
     rows: tuple[Row, ...]
     """metrics.jsonl"""
     before: EvaluationResult | None
@@ -55,17 +57,38 @@ class RunData:
     """What could not be read, in words."""
 
     @property
-    def formulas(self) -> Mapping[str, str]:
-        """Name -> formula that ran; nested ones get dotted names."""
-        return _flat(self._said("formulas"))
+    def formulas(self) -> Mapping[str, Mapping[str, str]]:
+        """Loop -> name -> formula that ran; '' where the loop is not named."""
+        said = self._said("formulas")
+        if not isinstance(said, Mapping):
+            return {"": {"formula": str(said)}} if said else {}
+        loops = {str(name): _flat(item) for name, item in said.items() if isinstance(item, Mapping)}
+        rest = {str(name): str(item) for name, item in said.items() if not isinstance(item, Mapping)}
+        return loops | ({"": rest} if rest else {})
 
     @property
     def hardware(self) -> str:
         """The machine, in words; '' where nothing was recorded."""
         said = self._said("hardware")
         if isinstance(said, Mapping):
-            return ", ".join(f"{str(k).replace('_', ' ')} {v}" for k, v in _flat(said).items())
-        return str(said or "")
+            return ", ".join(_quantity(name, value) for name, value in _flat(said).items())
+        numerics = self.contract.get("numerics")
+        known = dict(numerics) if isinstance(numerics, Mapping) else {}
+        known |= {name: self.policy[name] for name in ("device", "dtype") if name in self.policy}
+        words = [str(known[name]) for name in ("device", "machine", "dtype") if name in known]
+        return ", ".join([*words, *([_quantity("threads", str(known["threads"]))] if "threads" in known else [])])
+
+    @property
+    def policy(self) -> Mapping[str, Any]:
+        """What the contract says about the starting policy; empty where it says nothing."""
+        said = self.contract.get("policy")
+        return said if isinstance(said, Mapping) else {}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the run itself noted when it was prepared: rows dropped, problems unused."""
+        said = self.contract.get("notes")
+        return tuple(str(note) for note in said) if isinstance(said, list) else ()
 
     @property
     def closed(self) -> bool:
@@ -96,7 +119,9 @@ def gather(run: Path) -> RunData:
     recipe = raw_recipe if isinstance(raw_recipe, Mapping) else {}
     evaluations = _evaluations(folder, notes)
     before, after = evaluations.pop("before", None), evaluations.pop("after", None)
-    causes = Counter(str(e.payload.get("cause") or "no cause") for e in events if e.kind is EventKind.UPDATE_SKIPPED)
+    skips = [e for e in events if e.kind is EventKind.UPDATE_SKIPPED and e.payload.get("stage", "rl") == "rl"]
+    causes = Counter(str(e.payload.get("cause") or "no cause") for e in skips)
+    sft = [e for e in events if e.payload.get("stage") == "sft"]
     return RunData(
         folder=folder,
         name=str(recipe.get("name") or run.resolve().name),
@@ -104,7 +129,8 @@ def gather(run: Path) -> RunData:
         contract=contract,
         events=tuple(events),
         chain=chain,
-        counts=ledger.counts(events),
+        counts=ledger.counts(events, stage="rl"),
+        sft_updates=ledger.counts(sft).updates_applied,
         skip_causes=dict(causes.most_common()),
         rows=tuple(_rows(folder, notes)),
         before=before,
@@ -163,6 +189,17 @@ def _evaluations(folder: RunFolder, notes: list[str]) -> dict[str, EvaluationRes
         except InputError as error:
             notes.append(f"evaluations/{path.name} is not shown ({error}).")
     return found
+
+
+def _quantity(name: str, value: str) -> str:
+    """
+    >>> _quantity("memory_gib", "7.7"), _quantity("cores", "2"), _quantity("device", "cpu")
+    ('7.7 GiB memory', '2 cores', 'cpu')
+    """
+    words = name.rsplit(".", 1)[-1]
+    if words.endswith("_gib"):
+        return f"{value} GiB {words.removesuffix('_gib').replace('_', ' ')}"
+    return f"{value} {words.replace('_', ' ')}" if value.replace(".", "", 1).isdigit() else value
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:

@@ -20,8 +20,9 @@ def counted(data: RunData) -> list[tuple[str, str]]:
     causes = ", ".join(f"{count} {cause.replace('_', ' ')}" for cause, count in data.skip_causes.items())
     return [
         (f"{c.rollout_batches:,}", "rollout batches sampled"),
-        (f"{c.updates_applied:,}", "updates applied"),
-        (f"{c.updates_skipped:,}", "updates skipped" + (f" ({causes})" if causes else "")),
+        (f"{c.updates_applied:,}", "RL updates applied"),
+        (f"{c.updates_skipped:,}", "RL updates skipped" + (f" ({causes})" if causes else "")),
+        *([(f"{data.sft_updates:,}", "SFT updates applied")] if data.sft_updates else []),
         (f"{c.evaluations_completed:,}", "evaluations completed"),
     ]
 
@@ -76,20 +77,20 @@ def _came_of_it(data: RunData) -> str:
     if data.after and data.after.greedy:
         return f"Greedy accuracy afterwards is {percent(data.after.greedy.value)}; there is no evaluation from before."
     if data.before and data.before.greedy:
-        return f"Greedy accuracy before training is {percent(data.before.greedy.value)}; there is no evaluation from after."
+        return f"Greedy accuracy before RL is {percent(data.before.greedy.value)}; there is no evaluation from after."
     return "No evaluation was completed, so nothing is known about what it learned."
 
 
 def _policy(data: RunData) -> str:
     policy = data.recipe.get("policy")
-    size = data.contract.get("parameters")
+    size = data.policy.get("parameters")
     count = f" ({number(float(size))} parameters)" if isinstance(size, int | float) else ""
     if isinstance(policy, Mapping):
         new = policy.get("new")
         if isinstance(new, Mapping):
             shape = f"{new.get('num_layers', '?')} layers, width {new.get('hidden_size', '?')}"
             return f"A new Llama model of {shape}{count}"
-        path = policy.get("path") or policy.get("model")
+        path = policy.get("path") or policy.get("package")
         if path:
             return f"{str(path).rstrip('/').rsplit('/', 1)[-1]}{count}"
     return f"The policy{count}"

@@ -34,9 +34,9 @@
         const x = left + (right - left) * (f(xs[i]) - f(low)) / (f(high) - f(low));
         cross.setAttribute("x1", x); cross.setAttribute("x2", x);
         const parts = data.lines.map((l, j) => values[j].has(xs[i]) ? l.name + " " + show(values[j].get(xs[i]), data.percent) : null);
-        readout.textContent = data.x + " " + show(xs[i], false) + ": " + parts.filter(Boolean).join(", ");
+        figure.classList.add("reading"); readout.textContent = data.x + " " + show(xs[i], false) + ": " + parts.filter(Boolean).join(", ");
       };
-      const clear = () => { at = -1; cross.setAttribute("x1", -9); cross.setAttribute("x2", -9); readout.textContent = ""; };
+      const clear = () => { at = -1; figure.classList.remove("reading"); readout.textContent = ""; };
       svg.addEventListener("pointermove", (e) => {
         const box = svg.getBoundingClientRect();
         const px = (e.clientX - box.left) * svg.viewBox.baseVal.width / box.width;

@@ -21,6 +21,8 @@ from algorist.report.html import Child, Safe, el, join
 from algorist.report.words import duration, percent, points, yaml_like
 
 _EVENTS_SHOWN: Final = 400
+_ORDER: Final = ("estimator", "std", "epsilon", "reduction", "denominator", "kl", "ratio", "clip", "importance")
+"""Formulas in reading order; others follow by name."""
 
 
 def build(run: Path) -> Path:
@@ -39,20 +41,20 @@ def render(data: RunData) -> str:
     groups, sample_notes = samples.choose(data.folder.rollouts)
     notes = [*data.notes, *sample_notes]
     num_batches = len(list(data.folder.rollouts.glob("batch-*.parquet")))
-    sections: list[tuple[str, str, str, Child]] = [
-        ("learning", "Learning", "", _charts(panels.learning(data))),
-        ("k", "More samples per problem", "", _charts(panels.against_k(data))),
-        ("signal", "Where the signal comes from", "", _charts(panels.signal(data))),
-        ("responses", "Responses", "", _charts(panels.responses(data))),
-        ("policy", "Policy and optimizer", "", _charts(panels.policy(data))),
-        ("speed", "Time and tokens", "", _charts(panels.speed(data))),
-        ("rollouts", "Sample rollouts", "", samples.section(groups, num_batches)),
-        ("formulas", "Formulas that ran", "", _formulas(data)),
-        ("evaluations", "Evaluations", "", _evaluations(data)),
-        ("recipe", "Recipe", "", _recipe(data)),
-        ("ledger", "Ledger", "", _ledger(data)),
+    sections: list[tuple[str, str, Child]] = [
+        ("learning", "Learning", _charts(panels.learning(data))),
+        ("k", "More samples per problem", _charts(panels.against_k(data))),
+        ("signal", "Where the signal comes from", _charts(panels.signal(data))),
+        ("responses", "Responses", _charts(panels.responses(data))),
+        ("policy", "Policy and optimizer", _charts(panels.policy(data), _absent(data))),
+        ("speed", "Time and tokens", _charts(panels.speed(data))),
+        ("rollouts", "Sample rollouts", samples.section(groups, num_batches)),
+        ("formulas", "Formulas that ran", _formulas(data)),
+        ("evaluations", "Evaluations", _evaluations(data)),
+        ("recipe", "Recipe", _recipe(data)),
+        ("ledger", "Ledger", _ledger(data)),
     ]
-    shown = [(key, title, body) for key, title, _, body in sections if body]
+    shown = [section for section in sections if section[2]]
     body = join(
         [
             el("a", {"class": "skip", "href": "#result"}, "To the result"),
@@ -114,21 +116,22 @@ def _result(data: RunData, notes: Sequence[str]) -> Safe:
         {"id": "result", "aria-label": "Result"},
         el("p", {"class": "lead"}, sentence(data)),
         el("div", {"class": "cards"}, cards),
-        _list("Worth a look", findings(data)),
-        _list("Not shown on this page", [*notes, *_absent(data)]),
+        _list("Worth a look", findings(data), warn=True),
+        _list("Not shown on this page", notes, warn=True),
+        _list("Noted when the run was prepared", data.remarks),
     )
 
 
-def _absent(data: RunData) -> list[str]:
+def _absent(data: RunData) -> str:
     names = panels.not_recorded(data)
-    return [f"No metric was recorded for: {', '.join(names)}."] if names else []
+    return f"Not recorded in this run, so not drawn: {', '.join(names)}." if names else ""
 
 
 def _accuracy_card(data: RunData, which: str) -> Safe | None:
     before, after = data.before, data.after
     n = after.samples if after else before.samples if before else 0
     if which == "greedy":
-        title, was, now = "Greedy accuracy", before and before.greedy, after and after.greedy
+        title, was, now = "Greedy accuracy", before.greedy if before else None, after.greedy if after else None
         paired = data.comparison.greedy if data.comparison else None
     else:
         title, paired = f"mean@{n}: mean accuracy of {n} samples", data.comparison.mean if data.comparison else None
@@ -158,7 +161,7 @@ def _accuracy_card(data: RunData, which: str) -> Safe | None:
         )
         if paired
         else None,
-        intervals(_interval_words(title, was, now), was or None, now or None),
+        intervals(_interval_words(title, was, now), was, now),
     )
 
 
@@ -182,10 +185,11 @@ def _counts_card(data: RunData) -> Safe:
     )
 
 
-def _list(title: str, items: Sequence[str]) -> Safe | None:
+def _list(title: str, items: Sequence[str], *, warn: bool = False) -> Safe | None:
     if not items:
         return None
-    return el("div", {"class": "note"}, el("h3", None, title), el("ul", None, [el("li", None, item) for item in items]))
+    entries = [el("li", None, item) for item in items]
+    return el("div", {"class": "note warn" if warn else "note"}, el("h3", None, title), el("ul", None, entries))
 
 
 def _link(key: str, title: str) -> Safe:
@@ -196,19 +200,32 @@ def _section(key: str, title: str, body: Child) -> Safe:
     return el("section", {"id": key, "aria-labelledby": f"{key}-title"}, el("h2", {"id": f"{key}-title"}, title), body)
 
 
-def _charts(charts: Sequence[Chart]) -> Safe | None:
-    return el("div", {"class": "charts"}, [figure(chart) for chart in charts]) if charts else None
+def _charts(charts: Sequence[Chart], below: str = "") -> Safe | None:
+    if not charts:
+        return None
+    pair = len(charts) == 2 and not any(chart.wide for chart in charts)
+    figures = [figure(chart, "wide" if chart.wide else "half" if pair else "narrow") for chart in charts]
+    grid = el("div", {"class": "charts two" if pair else "charts"}, figures)
+    return join([grid, el("p", {"class": "quiet"}, below) if below else None])
 
 
 def _formulas(data: RunData) -> Safe:
     if not data.formulas:
         return el("p", {"class": "quiet"}, "The contract of this run records no formulas.")
-    rows = [
-        el("tr", None, el("th", {"scope": "row"}, name.replace("_", " ")), el("td", None, text))
-        for name, text in data.formulas.items()
+    tables = [
+        el("table", {"class": "formulas"}, el("caption", None, loop.upper()) if loop else None, el("tbody", None, rows))
+        for loop, formulas in data.formulas.items()
+        if (rows := [_formula(name, formulas[name]) for name in sorted(formulas, key=_place)])
     ]
-    table = el("table", {"class": "formulas"}, el("tbody", None, rows))
-    return el("div", {"class": "scroll", "tabindex": 0, "role": "region", "aria-label": "Formulas"}, table)
+    return el("div", {"class": "scroll", "tabindex": 0, "role": "region", "aria-label": "Formulas"}, tables)
+
+
+def _formula(name: str, text: str) -> Safe:
+    return el("tr", None, el("th", {"scope": "row"}, name.replace("_", " ")), el("td", None, text))
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
 
 def _evaluations(data: RunData) -> Safe | None:
@@ -231,7 +248,8 @@ def _evaluations(data: RunData) -> Safe | None:
         )
     head = el("thead", None, el("tr", None, [el("th", {"scope": "col"}, h) for h in heads]))
     table = el("table", None, head, el("tbody", None, rows))
-    said = f"Intervals: Wilson for greedy, percentile bootstrap over problems for samples ({results[-1].resamples:,} resamples). "
+    resamples = f"{results[-1].resamples:,} resamples"
+    said = f"Intervals: Wilson for greedy, percentile bootstrap over problems for samples ({resamples}). "
     return join(
         [
             el("div", {"class": "scroll", "tabindex": 0, "role": "region", "aria-label": "Evaluations"}, table),

@@ -39,13 +39,13 @@ class Curves:
     rows: Sequence[Row]
     """Of one stage, in file order."""
 
-    def of(self, name: str) -> list[tuple[float, float]]:
-        """(batch, value) of every row that has a finite number under `name`; the step where a row has no batch."""
+    def of(self, name: str, *, x: str = "batch") -> list[tuple[float, float]]:
+        """(x, value) of every row that has a finite number under `name`; the step where a row has no batch."""
         points: list[tuple[float, float]] = []
         for index, row in enumerate(self.rows):
-            value, x = row.get(name), row.get("batch", row.get("step", index))
-            if _is_number(value) and _is_number(x):
-                points.append((float(x), float(value)))  # type: ignore[arg-type]
+            value, at = row.get(name), row.get(x, row.get("step", index))
+            if _is_number(value) and _is_number(at):
+                points.append((float(at), float(value)))  # type: ignore[arg-type]
         return sorted(points)
 
     def has(self, name: str) -> bool:
@@ -69,32 +69,33 @@ def split(rows: Sequence[Row]) -> tuple[Curves, Curves]:
 def learning(data: RunData) -> list[Chart]:
     """Training reward and held-out accuracy over the batches; SFT loss where there was SFT."""
     rl, sft = split(data.rows)
-    skipped = [e.payload.get("batch") for e in data.events if e.kind is EventKind.UPDATE_SKIPPED]
     reward = rl.of("reward/mean")
     window = max(1, len(reward) // 12)
+    raw = thin(smooth(rl.of("reward/raw_correct_mean"), window))
     lines = [
         Line(name="each batch", tone="accent", points=thin(reward), faint=True),
         Line(name=f"training reward, mean of {window} batches", tone="accent", points=thin(smooth(reward, window))),
-        Line(
-            name="any right number (raw)",
-            tone="good",
-            points=thin(smooth(rl.of("reward/raw_correct_mean"), window)),
-            dashed=True,
-        ),
-        Line(name="held-out greedy accuracy", tone="other", points=thin(rl.of("heldout/greedy")), dots=True),
+        Line(name="any right number (raw)", tone="good", points=raw, dashed=True),
+        Line(name="held-out greedy accuracy", tone="other", points=thin(_held_out(data, rl)), dots=True),
     ]
     curves = _chart(
-        title="Learning",
-        y_label="mean reward and accuracy",
+        title="Training reward and held-out accuracy",
+        y_label="mean reward, accuracy",
         lines=lines,
         wide=True,
         top=1.0 if _within_one(lines) else None,
-        marks=[float(b) for b in skipped if isinstance(b, int | float)],
+        marks=_skipped(data),
         marks_name="skipped update",
         note="Training reward is on the problems being trained on; held-out problems are never trained on."
-        + _thinned(rl.of("reward/mean")),
+        + _thinned(reward),
     )
-    sft_loss = _simple("SFT loss", "nats per token", {"loss": sft.of("sft/loss")}, x_label="SFT step")
+    sft_loss = _simple(
+        "SFT loss",
+        "nats per token",
+        {"loss": sft.of("sft/loss", x="step")},
+        x_label="SFT step",
+        note="Loss on the worked solutions.",
+    )
     return [chart for chart in (curves, sft_loss) if chart]
 
 
@@ -119,7 +120,7 @@ def against_k(data: RunData) -> list[Chart]:
 
 
 def signal(data: RunData) -> list[Chart]:
-    """Where the gradient comes from: reward contrast, advantage mass, excluded rows."""
+    """Where the gradient comes from: reward contrast and advantage mass."""
     rl, _ = split(data.rows)
     names = {"all right": "groups/all_right", "mixed": "groups/mixed", "all wrong": "groups/all_wrong"}
     tones = {"all right": "good", "mixed": "accent", "all wrong": "quiet"}
@@ -135,26 +136,24 @@ def signal(data: RunData) -> list[Chart]:
         lines=lines if xs else [],
         stacked=True,
         wide=True,
-        note="Only mixed groups, whose samples differ in reward, move the policy; the others are flat and teach nothing.",
+        counts=True,
+        note="Only mixed groups, whose samples differ in reward, move the policy; flat ones teach nothing.",
     )
     mass = _simple(
         "Advantage mass",
-        "sum of advantages per batch",
-        {"positive": rl.of("advantage/positive_mass"), "negative": rl.of("advantage/negative_mass")},
+        "weighted advantages, summed per batch",
+        {
+            "pushing up": rl.of("advantage/positive_mass"),
+            "pushing down": [(x, -abs(y)) for x, y in rl.of("advantage/negative_mass")],
+        },
         tones=("good", "other"),
-        note="Pushing up and pushing down should stay of the same order.",
+        note="The two should stay of the same order.",
     )
-    excluded = _simple(
-        "Rows left out",
-        "rows per batch",
-        {"excluded rows": rl.of("groups/excluded_rows")},
-        note="Rows the checker or sampler failed on leave their group before the baseline.",
-    )
-    return [chart for chart in (contrast, mass, excluded) if chart]
+    return [chart for chart in (contrast, mass) if chart]
 
 
 def responses(data: RunData) -> list[Chart]:
-    """Length, truncation, unreadable answers."""
+    """Length, truncation, unreadable answers, rows left out."""
     rl, _ = split(data.rows)
     length = _simple(
         "Response length",
@@ -174,7 +173,14 @@ def responses(data: RunData) -> list[Chart]:
         percent=True,
         note="None of these is paid; a rise here is often mistaken for a policy that gets worse.",
     )
-    return [chart for chart in (length, ended) if chart]
+    excluded = _simple(
+        "Rows left out",
+        "rows per batch",
+        {"excluded rows": rl.of("groups/excluded_rows")},
+        counts=True,
+        note="Rows the checker or sampler failed on leave their group before the baseline.",
+    )
+    return [chart for chart in (length, ended, excluded) if chart]
 
 
 def policy(data: RunData) -> list[Chart]:
@@ -199,8 +205,8 @@ def policy(data: RunData) -> list[Chart]:
             tones=("accent", "other", "quiet"),
             note="How far the trainer's log-probabilities of stored tokens are from the sampler's.",
         ),
-        _simple("Loss", "loss", {"loss": rl.of("loss")}, from_zero=False),
-        _simple("Gradient norm", "norm before clipping", {"gradient norm": rl.of("grad_norm")}),
+        _simple("Loss", "loss as minimised", {"loss": rl.of("loss")}, from_zero=False),
+        _simple("Gradient norm", "norm, before clipping", {"gradient norm": rl.of("grad_norm")}),
         _simple("Learning rate", "per update", {"learning rate": rl.of("lr")}),
     ]
     return [chart for chart in charts if chart]
@@ -235,6 +241,23 @@ def not_recorded(data: RunData) -> list[str]:
     return [name for name in _HEALTH if not rl.has(name)] if rl.rows else []
 
 
+def _held_out(data: RunData, rl: Curves) -> list[tuple[float, float]]:
+    """Greedy accuracy against batches sampled so far, from completed evaluations and from metrics."""
+    found = dict(rl.of("heldout/greedy"))
+    batches = 0
+    for event in data.events:
+        batches += event.kind is EventKind.ROLLOUT_BATCH
+        greedy = event.payload.get("greedy")
+        if event.kind is EventKind.EVALUATION_COMPLETED and _is_number(greedy):
+            found[float(batches)] = float(greedy)  # type: ignore[arg-type]
+    return sorted(found.items())
+
+
+def _skipped(data: RunData) -> list[float]:
+    batches = [e.payload.get("batch") for e in data.events if e.kind is EventKind.UPDATE_SKIPPED]
+    return [float(b) for b in batches if _is_number(b)]  # type: ignore[arg-type]
+
+
 def _k_chart(
     data: RunData, title: str, y_label: str, pick: Callable[[EvaluationResult], Mapping[int, Estimate]], note: str
 ) -> Chart | None:
@@ -258,6 +281,7 @@ def _simple(
     tones: Sequence[str] = ("accent",),
     note: str = "",
     percent: bool = False,
+    counts: bool = False,
     from_zero: bool = True,
 ) -> Chart | None:
     lines = [
@@ -266,7 +290,14 @@ def _simple(
         if points
     ]
     return _chart(
-        title=title, y_label=y_label, lines=lines, x_label=x_label, note=note, percent=percent, from_zero=from_zero
+        title=title,
+        y_label=y_label,
+        lines=lines,
+        x_label=x_label,
+        note=note,
+        percent=percent,
+        counts=counts,
+        from_zero=from_zero,
     )
 
 

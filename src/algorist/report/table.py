@@ -12,7 +12,7 @@ from algorist.report.words import duration, percent, points
 
 
 def summary_table(run: Path) -> Table:
-    """Before and after with intervals, the four counts, and the time. Raises InputError where `run` is no run folder."""
+    """Before and after with intervals, the counts, and the time. Raises InputError where `run` is no run folder."""
     data = gather(run)
     table = Table(title=Text(f"{data.name}: {status(data)}"), title_justify="left")
     for name in ("", "before", "after", "difference"):
