@@ -188,7 +188,7 @@ def _jsonl_rows(path: Path) -> Iterator[_Row]:
 
 def _object(line: bytes, where: str, first: bool) -> Mapping[str, Any]:
     try:
-        text = line.decode("utf-8-sig" if first else "utf-8")
+        text = line.decode("utf-8-sig" if first else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as cause:
         raise InputError(
             f"{where}: must be UTF-8 (byte {cause.start + 1} of the line is not). Save it as UTF-8."
