@@ -1,0 +1,5 @@
+"""python -m algorist"""
+
+from algorist.cli import entry
+
+entry()

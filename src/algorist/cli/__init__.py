@@ -1,0 +1,59 @@
+"""The command line. Each verb is one thin module; nothing heavy is imported before its verb runs."""
+
+import argparse
+import importlib
+import sys
+
+VERBS = {
+    "init": "init",
+    "run": "run",
+    "resume": "run",
+    "sft": "run",
+    "rl": "run",
+    "eval": "evaluate",
+    "sample": "sample",
+    "report": "report",
+    "recipe": "recipe",
+    "model": "model",
+    "verify": "verify",
+    "explain": "explain",
+    "doctor": "doctor",
+}
+"""Verb -> module that registers it, in the order `--help` shows them."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all verbs."""
+    parser = argparse.ArgumentParser(
+        prog="algorist",
+        description="Train language models to do mathematics with rewards that can be checked, and prove every step.",
+        epilog="Exit codes: 0 done, 1 unexpected, 2 recipe or input, 3 admission refused, 4 gate failed, 5 resume mismatch, "
+        "75 stopped on request after committing. Every verb takes --json.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for module in dict.fromkeys(VERBS.values()):
+        importlib.import_module(f"algorist.cli.{module}").add_parser(verbs)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code; every error a user can cause is one message on standard error."""
+    from algorist.cli.common import guarded
+
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"algorist {version('algorist')}")
+        return 0
+    if arguments.verb is None:
+        parser.print_help()
+        return 0
+    return guarded(arguments)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""python -m algorist.cli"""
+
+from algorist.cli import entry
+
+entry()

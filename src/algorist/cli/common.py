@@ -1,0 +1,81 @@
+"""What all verbs share: errors to exit codes, --json, stopping on request, quiet libraries."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from algorist.digest import JSON
+from algorist.errors import AlgoristError
+
+
+def guarded(arguments: argparse.Namespace) -> int:
+    """Run the verb's function. An AlgoristError becomes its message and its exit code; anything else is a fault of ours."""
+    quiet_libraries()
+    wants_json = bool(getattr(arguments, "json", False))
+    try:
+        return int((getattr(arguments, "func", None) or arguments.run)(arguments))
+    except AlgoristError as error:
+        say(f"algorist: {error}" if error.exit_code != 75 else str(error))
+        if wants_json:
+            emit({"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code})
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("algorist: interrupted; what was committed is safe, the running step is lost")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def emit(value: JSON) -> None:
+    """One JSON object on standard output: what --json promises."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, sort_keys=True) + "\n")
+    sys.stdout.flush()
+
+
+def say(message: str) -> None:
+    """A line for people, on standard error."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The --json flag every verb has."""
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object on standard output, progress on standard error"
+    )
+
+
+def quiet_libraries() -> None:
+    """Offline, no advice, no bars of other libraries; our own progress says what matters."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def stop_on_request(message: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C, SIGTERM or SIGUSR1 asks the run to finish its step and commit; a second one ends it at once."""
+    asked = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        message(f"{signal.Signals(number).name}: finishing this step, then saving; once more to stop at once")
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,87 @@
+"""Progress for people: bars on a terminal, plain lines elsewhere; always on standard error."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_PLAIN_EVERY_S = 5.0
+_NAMES = {"sft": "fine-tuning", "rl": "reinforcement learning"}
+
+
+@final
+class Terminal:
+    """A listener that draws. Use it as a context manager."""
+
+    def __init__(self, *, force_plain: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.plain = force_plain or not self.console.is_terminal
+        self._tasks: dict[str, TaskID] = {}
+        self._totals: dict[str, int] = {}
+        self._last = 0.0
+        self._progress = Progress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self.console,
+        )
+
+    def __enter__(self) -> "Terminal":
+        if not self.plain:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.plain:
+            self._progress.stop()
+
+    def begin(self, stage: str, total: int) -> None:
+        """A stage of `total` steps starts."""
+        self._totals[stage] = total
+        if self.plain:
+            self._line(f"{_NAMES.get(stage, stage)}: {total} steps")
+        else:
+            self._tasks[stage] = self._progress.add_task(_NAMES.get(stage, stage), total=total, numbers="")
+
+    def advance(self, stage: str, done: int, numbers: Mapping[str, float | str]) -> None:
+        """`done` steps are finished; a plain line at most every few seconds, and for the first and last step."""
+        text = "  ".join(f"{name} {_short(value)}" for name, value in numbers.items())
+        if not self.plain:
+            self._progress.update(self._tasks[stage], completed=done, numbers=text)
+            return
+        now = time.monotonic()
+        if done in (1, self._totals[stage]) or now - self._last >= _PLAIN_EVERY_S:
+            self._last = now
+            self._line(f"{_NAMES.get(stage, stage)} {done}/{self._totals[stage]}  {text}")
+
+    def say(self, message: str) -> None:
+        """One line."""
+        if self.plain:
+            self._line(message)
+        else:
+            self._progress.console.print(message, markup=False)
+
+    def _line(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _short(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
