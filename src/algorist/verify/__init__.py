@@ -9,8 +9,8 @@ Importing this room loads neither sympy nor torch; sympy lives in the workers of
 
 from __future__ import annotations
 
-from algorist.verify.single import check, check_gold
 from algorist.verify.identity import version
 from algorist.verify.item import AnswerFormat, Item
+from algorist.verify.single import check, check_gold
 
 __all__ = ["AnswerFormat", "Item", "check", "check_gold", "version"]

@@ -37,3 +37,5 @@ class Item:
     """True where the sampler ended the response at its budget (finish reason `length`)."""
     answer_format: AnswerFormat = "auto"
     """Where the final answer stands, as the task declares it."""
+    tolerance: float = 0.0
+    """Absolute tolerance for constants: an option of evaluation sets that state one. A reward leaves it at 0."""

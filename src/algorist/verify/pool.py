@@ -25,13 +25,11 @@ from typing import Self, final
 from algorist.flow import Outcome, Verdict
 from algorist.verify import judge
 from algorist.verify.item import Item
-from algorist.verify.judge import Pending, Result
+from algorist.verify.judge import Key, Pending, Result
 
 _START_S = 60.0  # a cold import of sympy on a loaded two-core machine takes seconds; it is not part of any deadline
 _RECYCLE_JOBS = 2000
 _CACHE_ROWS = 1 << 16
-
-Key = tuple[str, str, str]
 
 
 @final
@@ -72,7 +70,7 @@ class _Worker:
         assert self.process is not None, "start() leaves a process"
         assert self.process.stdin is not None, "start() leaves a process with pipes"
         self.jobs += 1
-        job = {"id": self.jobs, "gold": key[0], "answer": key[1], "kind": key[2]}
+        job = {"id": self.jobs, "gold": key[0], "answer": key[1], "kind": key[2], "tolerance": key[3]}
         try:
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             line = self._read(time.monotonic() + self.deadline_s)

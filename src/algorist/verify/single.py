@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import threading
 
-from algorist.flow import Outcome, Verdict
+from algorist.flow import Verdict
 from algorist.verify import judge
+from algorist.verify.explain import WHY
+from algorist.verify.gold import KINDS
 from algorist.verify.item import AnswerFormat, Item
 from algorist.verify.judge import Pending
 from algorist.verify.pool import VerifierPool
@@ -43,10 +45,12 @@ def check_gold(gold: str, kind: str = "auto") -> str | None:
     """
     if not gold.strip():
         return "the gold is empty"
-    verdict = judge.gold_against_itself(gold, kind)
-    if verdict.verdict is Outcome.CORRECT:
+    if kind not in KINDS:
+        return f"the kind must be one of {', '.join(KINDS)}: got {kind!r}"
+    finding = judge.gold_against_itself(gold, kind)
+    if finding.state == "equal":
         return None
-    return f"the gold does not verify against itself ({verdict.verdict.value}: {verdict.reason})"
+    return f"the gold does not verify against itself: {WHY.get(finding.reason, finding.reason)}"
 
 
 def _pool() -> VerifierPool:

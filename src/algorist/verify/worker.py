@@ -1,7 +1,8 @@
 """The process that proves: reads one job a line, answers one line, and may be killed at any moment.
 
 Started as `python -m algorist.verify.worker` by `algorist.verify.pool`, never imported by it. Jobs and answers are
-JSON; nothing a response says reaches `eval`, `sympify` or a shell. Two limits hold even if the parent is gone: the address
+JSON; nothing a response says reaches `eval`, `sympify` or a shell. Two limits hold even if the parent is gone: the
+address
 space (RLIMIT_AS) and a real-time alarm with the default action, which ends the process inside C code too.
 """
 
@@ -29,7 +30,7 @@ def answer(job: dict[str, Any], deadline_s: float) -> dict[str, Any]:
     """Prove one job. Failures of the machinery are answers too: {"error": name}."""
     signal.setitimer(signal.ITIMER_REAL, deadline_s)
     try:
-        result = judge.prove(job["gold"], job["answer"], job["kind"])
+        result = judge.prove(job["gold"], job["answer"], job["kind"], job["tolerance"])
         return {"outcome": result.outcome, "reason": result.reason, "method": result.method}
     except MemoryError:
         return {"error": "memory"}

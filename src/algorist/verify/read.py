@@ -1,0 +1,493 @@
+"""Text of an answer to a tree: blanks, lists, relations, sets, quantities, words; scalars are left to `parse`.
+
+Above the operations of `tree` these appear:
+
+    list set tuple blanks ratio     members; `list` and `set` are unordered
+    interval                        two members, value '()' '[)' '(]' '[]'; '()' is a point as well
+    union inter minus and           sets, and conditions that hold together
+    builder                         a condition with its symbol: {x | x < 2}
+    rel                             members, value: relations between neighbours ('=' '<' '<=' '~' 'in' ...)
+    named                           equations that give different names their values
+    unit text raw time base choice  a value with its unit; words; what the grammar does not know; 3:30 pm; 52_8
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from algorist.verify import lex, names, tree, units, wordnumbers
+from algorist.verify.lex import Token
+from algorist.verify.normalise import key, tidy
+from algorist.verify.parse import Parser, matching
+from algorist.verify.tree import Node, Unreadable, num
+
+MAX_CHARACTERS = 2000
+
+_RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "<=", r"\ge": ">=", r"\ne": "!=", r"\approx": "~", r"\equiv": "==",
+              r"\in": "in", r"\notin": "notin", r"\to": "to", r"\sim": "~", r"\simeq": "~", r"\cong": "~",
+              r"\subset": "sub",
+              r"\subseteq": "sub"}  # fmt: skip
+_SEPARATORS = {",": ",", r"\comma": ",", "or": "or", "and": "and", "或": "or", "或者": "or", "和": "and", "以及": "and",
+    "及": "and",
+               "与": "and", r"\&": "and"}  # fmt: skip
+_MONEY = {r"\usd": "usd", r"\pounds": "pounds_sterling", r"\euro": "euro", r"\yen": "yuan"}
+_MULTIPLES = {
+    "万": 10**4,
+    "亿": 10**8,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "hundred": 100,
+}
+_HEDGES = frozenset(
+    [
+        "not",
+        "no",
+        "never",
+        "least",
+        "most",
+        "than",
+        "about",
+        "approximately",
+        "between",
+        "either",
+        "except",
+        "without",
+        "if",
+        "when",
+        "unless",
+        "nearly",
+        "almost",
+        "roughly",
+        "possibly",
+        "maybe",
+        "perhaps",
+        "or",
+        "over",
+        "under",
+        "more",
+        "less",
+        "half",
+        "twice",
+        "times",
+        "plus",
+        "minus",
+        "divided",
+        "squared",
+        "cubed",
+        "negative",
+        "wrong",
+        "incorrect",
+        "is",
+        "for",
+    ]
+)
+_LEADS = frozenset(
+    [
+        "is",
+        "are",
+        "equals",
+        "earns",
+        "total",
+        "answer",
+        "costs",
+        "pays",
+        "gets",
+        "has",
+        "have",
+        "makes",
+        "be",
+        "was",
+        "cost",
+    ]
+)
+_CODE = re.compile(
+    r"__|\blambda\b|\bimport\b|\b(?:eval|exec|print|open|getattr|compile|system|globals)\s*\(|\\(?:def|let|newcommand|input|include|write|csname|catcode)\b"
+)
+_TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\.?\s*\}?\.?", re.IGNORECASE)
+_PLAIN_WORDS = frozenset({"yes", "no", "odd", "even", "true", "none", "nan", "dne", "any", "all", "tie"})
+
+
+def read(text: str, *, grouped: bool = True) -> Node:
+    """The tree of an answer or gold. Raises Unreadable for empty, oversized, undefined or code-like texts.
+
+    `grouped`: a comma between three-digit groups joins them (1,200 is a number); otherwise it separates.
+
+    >>> read("1/2") == read(r"\\frac{2}{4}")
+    True
+    >>> read("(2,3]").value
+    '(]'
+    """
+    found = _read(text, grouped)
+    if isinstance(found, str):
+        raise Unreadable(found)
+    return found
+
+
+@lru_cache(1 << 14)
+def _read(text: str, grouped: bool) -> Node | str:
+    try:
+        return tree.check_size(_readable(strip(text), grouped))
+    except Unreadable as why:
+        return why.reason
+    except RecursionError:
+        return "bound"
+
+
+_WRAPPERS = ("**", "__", "`", '"', "''", "*")
+_BOX = re.compile(r"^\\(?:boxed|fbox) *\{")
+
+
+def strip(text: str) -> str:
+    """The normalised text without quotes, emphasis, sentence marks and boxes around it."""
+    text = tidy(text)
+    before = None
+    while text != before:
+        before = text
+        text = (
+            text.strip().rstrip(".,;:!。").strip()
+            if not text.rstrip().endswith((r"\,", r"\;", r"\:", r"\!"))
+            else text[:-2]
+        )
+        if text.endswith("!") or (before.rstrip().endswith("!") and re.search(r"[\dA-Za-z)}]!\.?$", before.rstrip())):
+            text = before.rstrip().rstrip(".,;:").rstrip()
+        for mark in _WRAPPERS:
+            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+                text = text[len(mark) : -len(mark)]
+        box = _BOX.match(text)
+        if box and text.endswith("}") and lex.matching_brace(text, box.end() - 1) == len(text) - 1:
+            text = text[box.end() : -1]
+    return text
+
+
+def _readable(text: str, grouped: bool) -> Node:
+    if not text:
+        raise Unreadable("empty")
+    if len(text) > MAX_CHARACTERS:
+        raise Unreadable("bound")
+    if _CODE.search(text):
+        raise Unreadable("code")
+    time = _TIME.fullmatch(text)
+    if time:
+        return Node("time", (), f"{int(time[1])}:{time[2]} {time[3].lower()}m")
+    value = wordnumbers.value(text)
+    if value is not None:
+        return num(value)
+    tokens = lex.tokens(text, grouped=grouped)
+    if _is_words(tokens):
+        return Node("text", (), key(text))
+    try:
+        return blanks(tokens, 0)
+    except Unreadable as why:
+        if why.reason != "grammar":
+            raise
+        return Node("raw", (), text)
+
+
+def _is_words(tokens: Sequence[Token]) -> bool:
+    """Words only: from a text font, in another script, or letter runs that no formula has."""
+    words = False
+    for token in tokens:
+        if token.kind == "word" or (token.kind == "let" and _is_word(token.text)):
+            words |= len(token.text) > 1 or not token.text.isascii()
+        elif not (token.kind == "let" or token.text in (",", ".", "-", "'", '"', "{", "}", "!", "?", ":")):
+            return False
+    return words and not all(t.text in _SEPARATORS or len(t.text) == 1 for t in tokens)
+
+
+def _is_word(run: str) -> bool:
+    if run in lex.FUNCTION_WORDS or run in names.MATH_WORDS or run in lex.OPERATORS:
+        return False
+    return run.lower() in _PLAIN_WORDS or (len(run) >= 4 and not names.looks_like_product(run))
+
+
+# containers
+
+
+def split(tokens: Sequence[Token], at: frozenset[str] | dict[str, str]) -> tuple[list[list[Token]], list[str]]:
+    """Parts between top-level tokens whose text is in `at`, and those texts."""
+    parts: list[list[Token]] = [[]]
+    found = []
+    index = bars = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.text in ("(", "[", "{", r"\{", r"\langle", r"\lfloor", r"\lceil"):
+            end = matching(tokens, index)
+            parts[-1].extend(tokens[index : end + 1])
+            index = end + 1
+            continue
+        if token.text == r"\begin":
+            end = _end_of_environment(tokens, index)
+            parts[-1].extend(tokens[index:end])
+            index = end
+            continue
+        bars += token.text == "|"
+        if token.text in at and bars % 2 == 0:
+            parts.append([])
+            found.append(token.text)
+        else:
+            parts[-1].append(token)
+        index += 1
+    return parts, found
+
+
+def _end_of_environment(tokens: Sequence[Token], start: int) -> int:
+    depth = 0
+    for index in range(start, len(tokens)):
+        depth += (tokens[index].text == r"\begin") - (tokens[index].text == r"\end")
+        if depth == 0:
+            return min(index + 4, len(tokens))
+    raise Unreadable("grammar")
+
+
+def blanks(tokens: Sequence[Token], depth: int) -> Node:
+    """`a; b`: ordered blanks; otherwise a list."""
+    parts, _ = split(tokens, frozenset({";"}))
+    filled = [part for part in parts if part]
+    if len(filled) > 1:
+        return Node("blanks", tuple(listing(part, depth + 1) for part in filled))
+    return listing(filled[0] if filled else tokens, depth)
+
+
+def listing(tokens: Sequence[Token], depth: int) -> Node:
+    """`a, b and c`: an unordered list, a union or conjunction of conditions, or one member."""
+    if depth > tree.MAX_DEPTH:
+        raise Unreadable("bound")
+    parts, marks = split(tokens, _SEPARATORS)
+    filled = [part for part in parts if part]
+    if not filled:
+        raise Unreadable("grammar")
+    if len(filled) == 1:
+        return relation(filled[0], depth)
+    members = [relation(part, depth + 1) for part in filled]
+    kinds = {_SEPARATORS[mark] for mark in marks}
+    if all(_is_condition(member) for member in members):
+        return Node("union" if "or" in kinds else "and", tuple(members))
+    return names.gather(members, kinds)
+
+
+def _is_condition(node: Node) -> bool:
+    return node.op == "rel" and bool(set(node.name.split()) & {"<", ">", "<=", ">=", "!="})
+
+
+def relation(tokens: Sequence[Token], depth: int) -> Node:
+    """`a = b < c`: a chain; without relations a set expression."""
+    tokens = _without_full_stop(tokens)
+    parts, marks = split(tokens, _RELATIONS)
+    if not marks:
+        return setwise(tokens, depth)
+    ops = [_RELATIONS[mark] for mark in marks]
+    if not parts[0] and ops[0] == "~" and len(parts) == 2:
+        return setwise(parts[1], depth)
+    if not all(parts):
+        raise Unreadable("grammar")
+    if ops[-1] == "==" and _has_modulus(parts[-1]):
+        raise Unreadable("grammar")
+    first = names.name(parts[0]) or setwise(parts[0], depth + 1)
+    members = [
+        first,
+        *(names.name(part) or setwise(part, depth + 1) for part in parts[1:-1]),
+        setwise(parts[-1], depth + 1),
+    ]
+    return Node("rel", tuple(members), " ".join(ops))
+
+
+def _has_modulus(tokens: Sequence[Token]) -> bool:
+    return any(t.text in (r"\pmod", r"\mod", r"\bmod", "mod") for t in tokens)
+
+
+def _without_full_stop(tokens: Sequence[Token]) -> Sequence[Token]:
+    while tokens and tokens[-1].text in (".", ","):
+        tokens = tokens[:-1]
+    while tokens and tokens[0].text in (",", ":"):
+        tokens = tokens[1:]
+    return tokens
+
+
+def setwise(tokens: Sequence[Token], depth: int) -> Node:
+    """Unions, intersections and differences of sets; otherwise a ratio or an element."""
+    for mark, op in ((r"\cup", "union"), ("U", "union"), (r"\cap", "inter"), (r"\setminus", "minus")):
+        if mark == "U" and not _bracketed_union(tokens):
+            continue
+        parts, found = split(tokens, frozenset({mark}))
+        if found:
+            if not all(parts):
+                raise Unreadable("grammar")
+            return Node(op, tuple(setwise(part, depth + 1) for part in parts))
+    if len(tokens) > 2:
+        for index in range(1, len(tokens) - 1):
+            if tokens[index].text == "-" and tokens[index + 1].text == r"\{":
+                return Node("minus", (setwise(tokens[:index], depth + 1), setwise(tokens[index + 1 :], depth + 1)))
+    parts, found = split(tokens, frozenset({":"}))
+    if found and all(parts):
+        return Node("ratio", tuple(element(part, depth + 1) for part in parts))
+    return element(tokens, depth)
+
+
+def _bracketed_union(tokens: Sequence[Token]) -> bool:
+    """(a,b) U (c,d): the letter stands for the sign between brackets only."""
+    marks = [i for i, t in enumerate(tokens) if t.text == "U"]
+    return bool(marks) and all(
+        0 < i < len(tokens) - 1 and tokens[i - 1].text in ")]" and tokens[i + 1].text in "([" for i in marks
+    )
+
+
+def element(tokens: Sequence[Token], depth: int) -> Node:
+    """One value with what belongs to it: money sign before, unit after, words that lead to it."""
+    tokens = _lead_in(list(tokens))
+    money = ""
+    if tokens and tokens[0].text in _MONEY:
+        money, tokens = _MONEY[tokens[0].text], tokens[1:]
+    elif len(tokens) > 1 and tokens[0].text in ("-", "+") and tokens[1].text in _MONEY:
+        money, tokens = _MONEY[tokens[1].text], [tokens[0], *tokens[2:]]
+    if not tokens:
+        raise Unreadable("grammar")
+    if len(tokens) == 1 and tokens[0].text in (r"\emptyset",):
+        return Node("set", ())
+    if all(t.kind == "word" for t in tokens) or (len(tokens) == 1 and _is_words(tokens)):
+        return Node("text", (), key(" ".join(t.text for t in tokens)))
+    parser = Parser(tokens, inner, depth)
+    value = parser.expression()
+    tail = tokens_left(parser)
+    value = names.expand_signs(value)
+    if money and not tail:
+        return _with_unit(value, money)
+    return _with_tail(value, tail, money) if tail else value
+
+
+def tokens_left(parser: Parser) -> list[Token]:
+    """What follows the expression."""
+    return parser.tokens[parser.position :]
+
+
+def _lead_in(tokens: list[Token]) -> list[Token]:
+    """Drop words before a value, `Eliza earns $460`, where the last one leads to it and none of them hedges."""
+    count = 0
+    while count < len(tokens) and tokens[count].kind == "word":
+        count += 1
+    if count and count < len(tokens):
+        words = [t.text.lower() for t in tokens[:count]]
+        if words[-1] not in _LEADS or set(words[:-1]) & _HEDGES:
+            raise Unreadable("grammar")
+        return tokens[count:]
+    return tokens
+
+
+def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
+    words = [t.text for t in tail]
+    if any(word.lower() in _HEDGES for word in words if word.isalpha()):
+        raise Unreadable("grammar")
+    if words[0][:1] in _MULTIPLES or words[0] in _MULTIPLES:
+        head = words[0] if words[0] in _MULTIPLES else words[0][0]
+        if value.op != "num":
+            raise Unreadable("grammar")
+        value, rest = num(tree.bounded(value.number * _MULTIPLES[head])), words[0][len(head) :]
+        words = ([rest] if rest else []) + words[1:]
+        if not words:
+            return _with_unit(value, money) if money else value
+    if not all(_may_be_unit(token) for token in tail):
+        raise Unreadable("grammar")
+    first = words[0].lower()
+    if first in ("degree", "degrees", "deg", "度"):
+        return Node("deg", (value,))
+    if first == "percent":
+        return Node("pct", (value,))
+    if first in ("radian", "radians", "rad", "弧度"):
+        return Node("unit", (value,), "rad")
+    if first in ("'", "′"):
+        return Node("unit", (value,), "arcminute" if len(words) == 1 else "arcsecond")
+    phrase = " ".join(words)
+    return _with_unit(value, money or phrase)
+
+
+def _with_unit(value: Node, phrase: str) -> Node:
+    if units.parse(phrase) is None:
+        return value
+    if value.op == "list":
+        return Node("list", tuple(_with_unit(member, phrase) for member in value.args))
+    if value.op in ("set", "tuple", "interval", "matrix", "rel", "union"):
+        return value
+    return Node("unit", (value,), phrase)
+
+
+def _may_be_unit(token: Token) -> bool:
+    if token.kind in ("word", "let"):
+        return True
+    return (token.kind == "num" and len(token.text) < 3) or token.text in (
+        "^",
+        "/",
+        "{",
+        "}",
+        "-",
+        r"\cdot",
+        ".",
+        "'",
+        "(",
+        ")",
+    )
+
+
+def inner(tokens: Sequence[Token], opening: str, closing: str, depth: int) -> Node:
+    """What a bracket holds: a scalar in parentheses, a tuple, an interval, a set."""
+    if depth > tree.MAX_DEPTH:
+        raise Unreadable("bound")
+    if opening == r"\{":
+        return _set(tokens, depth)
+    parts, marks = split(tokens, frozenset({",", ";", r"\comma"}))
+    if not marks:
+        if not tokens:
+            raise Unreadable("grammar")
+        if opening + closing in ("[)", "(]"):
+            raise Unreadable("grammar")
+        return _parenthesised(tokens, depth)
+    members = [setwise(part, depth + 1) for part in parts if part]
+    if len(members) != len(parts):
+        raise Unreadable("grammar")
+    if opening == r"\langle":
+        opening, closing = "(", ")"
+    return names.spread(
+        Node("interval", tuple(members), opening + closing) if len(members) == 2 else _tuple(members, opening + closing)
+    )
+
+
+def _tuple(members: list[Node], brackets: str) -> Node:
+    if brackets not in ("()", "[]"):
+        raise Unreadable("grammar")
+    return Node("tuple", tuple(members))
+
+
+def _parenthesised(tokens: Sequence[Token], depth: int) -> Node:
+    parser = Parser(tokens, inner, depth)
+    node = parser.expression()
+    if not parser.at_end():
+        raise Unreadable("grammar")
+    return node
+
+
+def _set(tokens: Sequence[Token], depth: int) -> Node:
+    if not tokens:
+        return Node("set", ())
+    for index, token in enumerate(tokens):
+        if (
+            token.text in ("|", r"\mid", ":", ";")
+            and 0 < index < len(tokens) - 1
+            and tokens[0].kind in ("let", "cmd", "op")
+        ):
+            condition = listing(tokens[index + 1 :], depth + 1)
+            return Node("builder", (relation(tokens[:index], depth + 1), condition))
+    node = listing(tokens, depth + 1)
+    return Node("set", node.args if node.op == "list" else (node,))
+
+
+def fraction_of(node: Node) -> Fraction | None:
+    """The exact rational value of a tree, or None."""
+    if node.op == "num":
+        return node.number
+    if node.op == "pct":
+        inside = fraction_of(node.args[0])
+        return None if inside is None else inside / 100
+    return None
