@@ -97,6 +97,16 @@ def read_override(text: str, override: str) -> Written:
 
 
 def _parse(text: str, *, path: Path | None, override: str, first_line: int) -> Written:
+    try:
+        return _convert(text, path=path, override=override, first_line=first_line)
+    except RecursionError:
+        error = Origin(path=path, override=override).error(
+            "is nested too deeply", "A recipe needs fewer than ten levels."
+        )
+        raise error from None
+
+
+def _convert(text: str, *, path: Path | None, override: str, first_line: int) -> Written:
     yaml = YAML(typ="safe", pure=True)
     origins: dict[KeyPath, Origin] = {}
 
