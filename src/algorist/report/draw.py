@@ -104,7 +104,8 @@ def _y_ticks(chart: Chart) -> list[float]:
     if chart.from_zero and low >= 0:
         low = 0.0
     values = ticks(low, high if chart.top is None else chart.top)
-    return [v for v in values if v.is_integer()] if chart.counts else values
+    whole = [v for v in values if v.is_integer()]
+    return whole if chart.counts and len(whole) > 1 else values
 
 
 def _y_axis(chart: Chart, plane: _Plane) -> list[Safe]:

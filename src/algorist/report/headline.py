@@ -32,7 +32,11 @@ def took(data: RunData) -> str:
     rl, _ = split(data.rows)
     phases = {name: sum(y for _, y in rl.of(f"time/{name}_s")) for name in ("rollout", "verify", "train")}
     total = sum(phases.values())
-    spent = ", ".join(f"{name} {value / total:.0%}" for name, value in phases.items() if value) if total else ""
+    spent = (
+        ", ".join(f"{name} {value / total:.0%}" for name, value in phases.items() if value > 0.005 * total)
+        if total
+        else ""
+    )
     parts = [
         f"{duration(data.wall_s)} from first to last event" if data.wall_s is not None else "",
         f"RL time: {spent}" if spent else "",

@@ -134,7 +134,7 @@ def _accuracy_card(data: RunData, which: str) -> Safe | None:
         title, was, now = "Greedy accuracy", before.greedy if before else None, after.greedy if after else None
         paired = data.comparison.greedy if data.comparison else None
     else:
-        title, paired = f"mean@{n}: mean accuracy of {n} samples", data.comparison.mean if data.comparison else None
+        title, paired = f"mean@{n} accuracy", data.comparison.mean if data.comparison else None
         was, now = (r.mean_at.get(r.samples) if r else None for r in (before, after))
     if not was and not now:
         return None
@@ -157,7 +157,7 @@ def _accuracy_card(data: RunData, which: str) -> Safe | None:
             "p",
             {"class": "quiet"},
             el("span", {"class": tone}, points(paired.difference)),
-            f", paired, {share} interval",
+            f", paired {share} interval",
         )
         if paired
         else None,

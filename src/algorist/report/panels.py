@@ -71,10 +71,11 @@ def learning(data: RunData) -> list[Chart]:
     rl, sft = split(data.rows)
     reward = rl.of("reward/mean")
     window = max(1, len(reward) // 12)
+    averaged = f", mean of {window} batches" if window > 1 else ""
     raw = thin(smooth(rl.of("reward/raw_correct_mean"), window))
     lines = [
-        Line(name="each batch", tone="accent", points=thin(reward), faint=True),
-        Line(name=f"training reward, mean of {window} batches", tone="accent", points=thin(smooth(reward, window))),
+        Line(name="each batch", tone="accent", points=thin(reward) if window > 1 else [], faint=True),
+        Line(name="training reward" + averaged, tone="accent", points=thin(smooth(reward, window))),
         Line(name="any right number (raw)", tone="good", points=raw, dashed=True),
         Line(name="held-out greedy accuracy", tone="other", points=thin(_held_out(data, rl)), dots=True),
     ]
@@ -83,7 +84,7 @@ def learning(data: RunData) -> list[Chart]:
         y_label="mean reward, accuracy",
         lines=lines,
         wide=True,
-        top=1.0 if _within_one(lines) else None,
+        top=1.0 if _nearly_full(lines) else None,
         marks=_skipped(data),
         marks_name="skipped update",
         note="Training reward is on the problems being trained on; held-out problems are never trained on."
@@ -308,8 +309,9 @@ def _chart(*, title: str, y_label: str, lines: Sequence[Line], x_label: str = BA
     return Chart(title=title, y_label=y_label, x_label=x_label, lines=shown, **more)  # type: ignore[arg-type]
 
 
-def _within_one(lines: Sequence[Line]) -> bool:
-    return all(0 <= y <= 1 for line in lines for _, y in line.points)
+def _nearly_full(lines: Sequence[Line]) -> bool:
+    ys = [y for line in lines for _, y in line.points]
+    return bool(ys) and min(ys) >= 0 and 0.5 < max(ys) <= 1
 
 
 def _thinned(points: Points) -> str:

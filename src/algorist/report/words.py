@@ -75,13 +75,16 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
     >>> ticks(0, 0.93), ticks(3, 17)
     ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 5.0, 10.0, 15.0, 20.0])
     """
-    if not high > low:
-        low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
+    size = max(abs(low), abs(high))
+    if size < 1e-15:
+        low, high = 0.0, 1.0
+    elif high - low <= 1e-6 * size:  # one value, as far as a label can tell
+        low, high = (low + high) / 2 - size / 2, (low + high) / 2 + size / 2
     raw = (high - low) / about
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(f * magnitude for f in (1, 2, 2.5, 5, 10) if f * magnitude >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)]
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def yaml_like(value: Any, indent: int = 0) -> str:
@@ -92,6 +95,10 @@ def yaml_like(value: Any, indent: int = 0) -> str:
       updates: 60
       ks: [1, 4]
     sft: null
+    >>> print(yaml_like([{"kind": "jsonl", "path": "a"}, 7]))
+    - kind: jsonl
+      path: a
+    - 7
     """
     pad = "  " * indent
     if isinstance(value, Mapping):
@@ -100,7 +107,8 @@ def yaml_like(value: Any, indent: int = 0) -> str:
             for key, item in value.items()
         )
     if isinstance(value, list):
-        return "\n".join(f"{pad}-\n{yaml_like(i, indent + 1)}" if _nested(i) else f"{pad}- {scalar(i)}" for i in value)
+        items = (yaml_like(item, indent + 1) for item in value)
+        return "\n".join(f"{pad}- {item.removeprefix(pad + '  ')}" for item in items)
     return f"{pad}{scalar(value)}"
 
 
