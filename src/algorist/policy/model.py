@@ -179,8 +179,12 @@ class CausalPolicy:
     def step(
         self, ids: Int[Tensor, "B 1"], position: Int[Tensor, "B 1"], visible: Tensor, cache: Any
     ) -> Float[Tensor, "B V"]:
-        """One decoding step: logits after `ids`, given a filled cache and the [B, S] keys each row may see."""
-        return self.logits(self._decode(ids, position, visible[:, None, None, :], cache)[:, -1])
+        """One decoding step: logits after `ids`, given a filled cache and the [B, S] keys each row may see.
+
+        A model that is not laid out as a trie builds its own mask from them (a sliding window stays one).
+        """
+        mask = visible[:, None, None, :] if self.layout == "trie" else visible.long()
+        return self.logits(self._decode(ids, position, mask, cache)[:, -1])
 
     @contextlib.contextmanager
     def compute(self) -> Iterator[None]:
