@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import sys
+from pathlib import Path
 
 VERBS = {
     "init": "init",
@@ -33,6 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for module in dict.fromkeys(VERBS.values()):
+        if not Path(__file__).with_name(f"{module}.py").exists():
+            continue
         importlib.import_module(f"algorist.cli.{module}").add_parser(verbs)
     return parser
 
