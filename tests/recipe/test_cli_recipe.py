@@ -18,7 +18,7 @@ def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
     add_parser(parser.add_subparsers())
     options = parser.parse_args(["recipe", *arguments])
-    return int(options.run(options))
+    return int(options.func(options))
 
 
 def test_check_prints_what_follows_from_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from algorist.digest import sha256
+from algorist.errors import RecipeError
 from algorist.recipe.checks import check_files
 from algorist.recipe.derived import derived
 from algorist.recipe.diff import diff
@@ -64,6 +65,17 @@ def test_the_paper_recipe_states_the_papers_settings() -> None:
     assert (rl.optimizer.lr, rl.objective.beta) == (1e-6, 0.04)
     assert (rl.group_size, rl.prompts_per_batch * rl.group_size) == (64, 1024)
     assert (rl.sampling.response_tokens, rl.epochs_per_batch) == (1024, 1)
+
+
+def test_one_stage_of_a_recipe_keeps_the_split_and_the_evaluation_of_the_whole() -> None:
+    sft, rl = load(NANO, only="sft").recipe, load(NANO, only="rl").recipe
+    whole = load(NANO).recipe
+    assert (sft.rl, rl.sft) == (None, None)
+    assert whole.problems == sft.problems == rl.problems
+    assert sft.evaluate.response_tokens == rl.evaluate.response_tokens == 24
+    assert len({load(NANO, only=stage).digest for stage in ("sft", "rl", None)}) == 3  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="the recipe has no sft stage"):
+        load(ROOT / "recipes" / "smollm2" / "arithmetic.yaml", only="sft")
 
 
 def test_derived_quantities_say_what_a_batch_is() -> None:

@@ -236,6 +236,12 @@ WRONG = {
         "to 1, "
         "or use an objective with a ratio, such as grpo.",
     ),
+    "objective for given answers": (
+        "objective: {name: grpo}",
+        "objective: {name: sft}",
+        "r.yaml:12: rl.objective must learn from responses of the policy being trained: got sft, which does not. Use the "
+        "sft stage.",
+    ),
     "reference without a use": (
         "objective: {name: grpo}",
         "objective: {name: rloo}\n  reference: {reset_every: 2}",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorist.cli.common import add_json, emit
 from algorist.digest import JSON
 
 if TYPE_CHECKING:
@@ -26,15 +27,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     diff = verbs.add_parser("diff", help="what differs between two recipes: mathematics, placement, cosmetic")
     for verb in (check, show):
         verb.add_argument("recipe", type=Path, help="a YAML file")
-        verb.set_defaults(run=run_check if verb is check else run_show)
+        verb.set_defaults(func=run_check if verb is check else run_show)
     diff.add_argument("first", type=Path, help="a YAML file")
     diff.add_argument("second", type=Path, help="the YAML file to compare it with")
-    diff.set_defaults(run=run_diff)
+    diff.set_defaults(func=run_diff)
     for verb in (check, show, diff):
         verb.add_argument(
             "--set", action="append", default=[], metavar="a.b=c", dest="overrides", help="override one key"
         )
-        verb.add_argument("--json", action="store_true", help="one JSON object on standard output")
+        add_json(verb)
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -49,7 +50,7 @@ def run_check(options: argparse.Namespace) -> int:
     notes = list(_notes(resolved))
     figures = derived(resolved.recipe)
     if options.json:
-        _print_json({"ok": True, **_identity(resolved), "derived": dict(figures), "notes": notes})
+        emit({"ok": True, **_identity(resolved), "derived": dict(figures), "notes": notes})
         return 0
     print(f"{options.recipe}: fine. Recipe {resolved.recipe.name}, sha256 {resolved.digest}")
     _print_table(figures)
@@ -65,7 +66,7 @@ def run_show(options: argparse.Namespace) -> int:
     resolved = load(options.recipe, options.overrides)
     value = json.loads(resolved.canonical_json)
     if options.json:
-        _print_json({**_identity(resolved), "recipe": value, "origins": dict(resolved.origins)})
+        emit({**_identity(resolved), "recipe": value, "origins": dict(resolved.origins)})
         return 0
     rows = [
         (key, json.dumps(item, ensure_ascii=False), resolved.origins.get(key, "default"))
@@ -90,7 +91,7 @@ def run_diff(options: argparse.Namespace) -> int:
             group: [{"key": c.key, "first": c.before, "second": c.after} for c in changes if c.group == group]
             for group in GROUPS
         }
-        _print_json({"first": first.digest, "second": second.digest, "changes": rows})
+        emit({"first": first.digest, "second": second.digest, "changes": rows})
         return 0
     if not changes:
         print(f"the same: sha256 {first.digest}")
@@ -130,7 +131,3 @@ def _print_table(figures: Mapping[str, float]) -> None:
     wide = max(len(name) for name in figures)
     for name, value in figures.items():
         print(f"  {name:<{wide}}  {value:>12,g}" if value < 1e6 else f"  {name:<{wide}}  {value:>12,.0f}")
-
-
-def _print_json(value: JSON) -> None:
-    print(json.dumps(value, ensure_ascii=False, sort_keys=True))

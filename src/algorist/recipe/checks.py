@@ -19,6 +19,7 @@ def check(recipe: Recipe, written: Written) -> list[RecipeError]:
         written.origin(at).error(message, fix)
         for rule in (
             _stages,
+            _online,
             _group,
             _lengths,
             _spaces,
@@ -79,6 +80,18 @@ def _group(recipe: Recipe) -> Iterator[Finding]:
     if rl.reference.reset_every is not None and "logp_ref" not in objective.needs:
         message = "rl.reference.reset_every is set, and the objective uses no reference (beta is 0)"
         yield ("rl", "reference", "reset_every"), message, "Set rl.objective.beta above 0, or remove it."
+
+
+OFFLINE = ("sft", "rft", "dpo")
+"""Objectives that learn from answers written or sampled before training; the rl stage samples as it trains."""
+
+
+def _online(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.rl is not None and recipe.rl.objective.name in OFFLINE:
+        name = recipe.rl.objective.name
+        message = f"rl.objective must learn from responses of the policy being trained: got {name}, which does not"
+        fix = "Use the sft stage." if name == "sft" else "Use online_rft, or another objective for rollouts."
+        yield ("rl", "objective", "name"), message, fix
 
 
 def _context(recipe: Recipe) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -18,6 +19,8 @@ from algorist.recipe.merge import apply_overrides, load_layers
 from algorist.recipe.model import Recipe
 from algorist.recipe.source import KeyPath, Written, dotted
 from algorist.recipe.tree import alternatives_of
+
+Stage = Literal["sft", "rl"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +48,11 @@ class Resolved:
         return self.path.parent
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
+def load(path: str | Path, overrides: Sequence[str] = (), *, only: Stage | None = None) -> Resolved:
     """Read, compose, override, check.
 
-    overrides: texts like "rl.updates=10", applied in order.
+    overrides: texts like "rl.updates=10", applied in order. only: leave the other training stage out; the split
+    stays the whole recipe's, so that problems meant for SFT stay out of RL either way.
     Raises RecipeError (exit code 2); where several lines are wrong, RecipeErrors names them all.
     """
     path = Path(path)
@@ -57,6 +61,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Resolved:
     written = apply_overrides(written, overrides, alternatives)
     recipe = validate(written)
     raise_all(check(recipe, written))
+    recipe = recipe if only is None else with_only(recipe, only, written)
     resolved = to_json(recipe)
     document = canonical(resolved)
     origins = {
@@ -88,6 +93,20 @@ def _written_leaves(value: JSON, source: JSON, at: KeyPath, source_at: KeyPath) 
             yield from _written_leaves(item, given, (*at, index), (*source_at, index))
     else:
         yield at, source_at
+
+
+def with_only(recipe: Recipe, stage: Stage, written: Written) -> Recipe:
+    """The recipe with one training stage; evaluations keep the response budget they had.
+
+    Raises RecipeError where the recipe has no such stage.
+    """
+    if (recipe.sft if stage == "sft" else recipe.rl) is None:
+        raise written.origin(()).error(f"the recipe has no {stage} stage", f"Add `{stage}: ...`, or use algorist run.")
+    budget = recipe.evaluate.response_tokens
+    if budget is None and recipe.rl is not None:
+        budget = recipe.rl.sampling.response_tokens
+    evaluate = recipe.evaluate.model_copy(update={"response_tokens": budget})
+    return recipe.model_copy(update={"evaluate": evaluate, "rl" if stage == "sft" else "sft": None})
 
 
 def validate(written: Written) -> Recipe:
