@@ -126,6 +126,7 @@ KNOBS: tuple[dict[str, Any], ...] = (
     {"log_ratio_clamp": 0.2},
     *({"ratio": level} for level in ("token", "geometric", "product")),
     {"ratio": "token", "log_ratio_clamp": 0.2},
+    {"ratio": "product", "clip": 0.2},
     {"correction": {"kind": "truncate", "high": 1.1, "low": 0.9}},
     *({"correction": {"kind": "truncate", "level": level, "high": 1.1}} for level in ("geometric", "product")),
     *(

@@ -169,14 +169,19 @@ class RLOOConfig(ReductionKnob, KLKnobs, GroupKnobs, RatioKnobs):
         description="none: the plain score-function gradient; else an unclipped ratio, so that rollouts can be reused.",
     )
 
+    clip: Unit | None = Field(
+        default=None, description="PPO clip of the ratio; null: none, which is RLOO. (TRL clips the product at 0.2)"
+    )
+
     @model_validator(mode="after")
-    def _clamped_ratio(self) -> Self:
-        if self.ratio == "none" and self.log_ratio_clamp is not None:
-            raise impossible(
-                f"log_ratio_clamp needs a ratio: got {self.log_ratio_clamp} with ratio: none",
-                "Remove it, or set ratio: token.",
-                at=["log_ratio_clamp"],
-            )
+    def _needs_ratio(self) -> Self:
+        for key, value in (("log_ratio_clamp", self.log_ratio_clamp), ("clip", self.clip)):
+            if self.ratio == "none" and value is not None:
+                raise impossible(
+                    f"{key} needs a ratio: got {value} with ratio: none",
+                    "Remove it, or set ratio: token.",
+                    at=[key],
+                )
         return self
 
     @property

@@ -192,13 +192,15 @@ def _ratio(cfg: Objective) -> str:
     if isinstance(cfg, RLOOConfig) and cfg.ratio != "none":
         return {"token": "token", "geometric": "response: geometric mean of", "product": "response: product of"}[
             cfg.ratio
-        ] + f" pi / pi_old, unclipped{tail}"
+        ] + f" pi / pi_old{tail}"
     if isinstance(cfg, ClipKnobs):
         return f"token: pi / pi_old{tail}"
     return "none: plain log pi" if not isinstance(cfg, DPOConfig) else "none: log ratios to the reference"
 
 
 def _clip(cfg: Objective) -> str:
+    if isinstance(cfg, RLOOConfig) and cfg.clip is not None:
+        return f"PPO clip to [{1 - cfg.clip:g}, {1 + cfg.clip:g}]"
     if isinstance(cfg, CISPOConfig):
         return f"the weight is clipped to [{1 - cfg.clip_low:g}, {1 + cfg.clip_high:g}]; every token keeps a gradient"
     if isinstance(cfg, ClipKnobs):

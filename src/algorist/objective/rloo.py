@@ -1,5 +1,7 @@
 """RLOO: each response against the mean of the others, no clip. Kool et al. 2019; Ahmadian et al. 2024."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -19,25 +21,29 @@ def credit(rows: CreditInput, cfg: RLOOConfig) -> Credit:
 def loss(batch: TokenBatch, cfg: RLOOConfig) -> Float[Tensor, "B T"]:
     """-w A log pi, or -w A pi / pi_old where `ratio` is set; plus beta KL where the KL is in the loss."""
     b = batch.clean()
-    weight = correction(b, cfg)
     if cfg.ratio == "none":
-        policy = b.logp
+        gain = b.advantage * b.logp
     else:
-        policy = torch.exp(ratio.log_ratio(b.logp, b.logp_old, b.mask, cfg.ratio, cfg.log_ratio_clamp))
-    return -weight * b.advantage * policy + kl_loss(b, cfg)
+        gap = ratio.log_ratio(b.logp, b.logp_old, b.mask, cfg.ratio, cfg.log_ratio_clamp)
+        gain = ratio.clipped(gap, b.advantage, *_bounds(cfg))
+    return -correction(b, cfg) * gain + kl_loss(b, cfg)
 
 
 def coefficient(batch: TokenBatch, cfg: RLOOConfig) -> Float[Tensor, "B T"]:
     """w A, times the ratio where `ratio` is set (and times |o| for the product of a response)."""
     b = batch.clean()
-    weight = correction(b, cfg)
-    push = weight * b.advantage
+    push = b.advantage
     if cfg.ratio != "none":
         gap = ratio.log_ratio(b.logp.detach(), b.logp_old, b.mask, cfg.ratio, cfg.log_ratio_clamp)
-        push = push * torch.exp(gap) * open_gap(b, cfg.ratio, cfg.log_ratio_clamp)
+        push = ratio.clipped_slope(gap, push, *_bounds(cfg)) * open_gap(b, cfg.ratio, cfg.log_ratio_clamp)
+    push = correction(b, cfg) * push
     if cfg.ratio in ("geometric", "product"):
         push = row_total(push, b) / (b.mask.sum(-1, keepdim=True).clamp(min=1) if cfg.ratio == "geometric" else 1)
     return push + kl_coefficient(b, cfg)
+
+
+def _bounds(cfg: RLOOConfig) -> tuple[float, float]:
+    return (1.0, math.inf) if cfg.clip is None else (cfg.clip, cfg.clip)
 
 
 def row_total(push: Float[Tensor, "B T"], b: TokenBatch) -> Float[Tensor, "B T"]:
