@@ -239,8 +239,8 @@ WRONG = {
     "objective for given answers": (
         "objective: {name: grpo}",
         "objective: {name: sft}",
-        "r.yaml:12: rl.objective must learn from responses of the policy being trained: got sft, which does not. Use the "
-        "sft stage.",
+        "r.yaml:12: rl.objective must learn from responses of the policy being trained: got sft, which does not. "
+        "Use the sft stage.",
     ),
     "reference without a use": (
         "objective: {name: grpo}",
