@@ -159,6 +159,40 @@ def test_retention_never_deletes_the_last_that_verifies(tmp_path: Path) -> None:
     assert C.prune(tmp_path, keep=5) == []
 
 
+def test_retention_keeps_as_many_as_asked_not_counting_damaged_ones(tmp_path: Path) -> None:
+    for number in (1, 2, 3, 4, 5):
+        step(tmp_path, number)
+    damage_short(tmp_path / "step-4")
+    assert C.prune(tmp_path, keep=2) == [tmp_path / "step-1", tmp_path / "step-2"]
+    assert [p.name for p in C.numbered(tmp_path)] == ["step-3", "step-4", "step-5"]
+
+
+def test_bytes_are_on_disk_before_a_name_is_and_the_name_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill cannot show a lost page cache, so the order of the calls is looked at."""
+    seen: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def note_fsync(descriptor: int) -> None:
+        seen.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def note_rename(self: Path, target: Path) -> Path:
+        seen.append(f"rename {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "rename", note_rename)
+    C.commit_directory(tmp_path / "step-1", files(weights=b"w", rng__state=b"s"))
+    temporary = f".step-1.tmp-{os.getpid()}"
+    assert sorted(seen[:3]) == ["fsync manifest.json", "fsync state", "fsync weights"]
+    assert seen[3:] == ["fsync rng", f"fsync {temporary}", "rename step-1", f"fsync {tmp_path.name}"]
+    seen.clear()
+    C.atomic_write(tmp_path / "LATEST", b"step-1\n")
+    assert seen == [f"fsync .LATEST.tmp-{os.getpid()}", "rename LATEST", f"fsync {tmp_path.name}"]
+
+
 def test_latest_is_only_a_hint(tmp_path: Path) -> None:
     step(tmp_path, 1)
     C.commit_directory(tmp_path / "step-2", files(a=b"2"))  # killed before LATEST

@@ -179,12 +179,9 @@ def verify_directory(path: Path, *, schema: str | None = None) -> Manifest:
     if schema is not None and manifest.schema != schema:
         raise InputError(f"{path}: must have schema {schema}, got {manifest.schema}")
     found = {str(p.relative_to(path).as_posix()) for p in _files(path)} - {MANIFEST}
+    _check_sizes(path, manifest)
     for name, entry in manifest.files.items():
         file = path / name
-        if name not in found:
-            raise InputError(f"{file}: listed in {MANIFEST} but missing")
-        if (size := file.stat().st_size) != entry.size_bytes:
-            raise InputError(f"{file}: must have {entry.size_bytes} bytes by {MANIFEST}, got {size}")
         if file_digest(file) != entry.sha256:
             raise InputError(f"{file}: its bytes do not match the sha256 in {MANIFEST}")
     if strangers := sorted(found - set(manifest.files)):
@@ -259,23 +256,24 @@ def numbered(directory: Path) -> list[Path]:
 def prune(directory: Path, *, keep: int, schema: str | None = CHECKPOINT_SCHEMA) -> list[Path]:
     """Remove the oldest directories beyond the `keep` newest, but never the newest that verifies.
 
-    Returns what was removed. A damaged directory does not count as kept; one without a manifest is left for a person to
-    see. Nothing is removed while fewer than `keep` verify.
+    The newest is verified byte by byte, and older ones until one holds; the others count as kept where their manifest
+    and file sizes hold. Returns what was removed; nothing is removed while none verifies or fewer than `keep` count.
+    A directory without a manifest is left for a person to see.
     """
     assert keep >= 1, f"at least one checkpoint must be kept, got keep={keep}"
-    valid: list[Path] = []
-    for path in reversed(numbered(directory)):
-        if len(valid) >= keep:
-            break
+    paths = numbered(directory)
+    kept, verified = 0, False
+    while paths and not (verified and kept >= keep):
+        path = paths.pop()
         try:
-            verify_directory(path, schema=schema)
-            valid.append(path)
+            if verified:
+                _check_sizes(path, read_manifest(path))
+            else:
+                verify_directory(path, schema=schema)
         except InputError:
             continue
-    if len(valid) < keep:
-        return []
-    number = numbered(directory).index(valid[-1])
-    removed = [path for path in numbered(directory)[:number] if (path / MANIFEST).is_file()]
+        verified, kept = True, kept + 1
+    removed = [path for path in paths if (path / MANIFEST).is_file()] if verified and kept >= keep else []
     for path in removed:
         grave = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(grave)  # a kill during rmtree must not leave a directory that looks like a checkpoint
@@ -344,6 +342,15 @@ def fsync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _check_sizes(path: Path, manifest: Manifest) -> None:
+    for name, entry in manifest.files.items():
+        file = path / name
+        if not file.is_file():
+            raise InputError(f"{file}: listed in {MANIFEST} but missing")
+        if (size := file.stat().st_size) != entry.size_bytes:
+            raise InputError(f"{file}: must have {entry.size_bytes} bytes by {MANIFEST}, got {size}")
 
 
 def _mib(size_bytes: int) -> str:
