@@ -41,9 +41,13 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class Row:
+    """One row as the file has it."""
+
     where: str
+    """file:line or file: row n."""
     value: Mapping[str, Any]
+    """Field -> value."""
 
 
 class _BadRow(Exception):
@@ -58,19 +62,14 @@ def read_file(cfg: JsonlConfig, base_dir: Path) -> Read:
     rows without a usable question or answer; the first ten are named.
     """
     path = base_dir / cfg.path
-    if not path.exists():
-        raise InputError(f"{path}: no such file. problems.source.path is relative to the recipe's folder.")
-    if isinstance(cfg, DatasetsConfig):
-        rows = _dataset_rows(path, cfg)
-    elif isinstance(cfg, ParquetConfig):
-        rows = _parquet_rows(path, cfg)
-    else:
-        rows = _jsonl_rows(path)
+    rows = raw_rows(cfg, path)
     problems: list[tuple[Problem, str]] = []
     dropped: list[Dropped] = []
     ids: dict[str, str] = {}
     num_read = 0
     for num_read, row in enumerate(rows, start=1):
+        if num_read == 1 and isinstance(cfg, ParquetConfig | DatasetsConfig):
+            _columns_exist(path, list(row.value), cfg)
         try:
             problems.append((_problem(row, cfg, ids, path.name), row.where))
         except _BadRow as bad:
@@ -86,7 +85,16 @@ def read_file(cfg: JsonlConfig, base_dir: Path) -> Read:
     return Read(problems=tuple(problems), dropped=tuple(dropped))
 
 
-def _problem(row: _Row, cfg: JsonlConfig, ids: dict[str, str], source: str) -> Problem:
+def raw_rows(cfg: JsonlConfig, path: Path) -> Iterator[Row]:
+    """The rows of a file, unread. Raises InputError for a file that is missing or malformed."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file. problems.source.path is relative to the recipe's folder.")
+    if isinstance(cfg, DatasetsConfig):
+        return _dataset_rows(path, cfg)
+    return _parquet_rows(path) if isinstance(cfg, ParquetConfig) else _jsonl_rows(path)
+
+
+def _problem(row: Row, cfg: JsonlConfig, ids: dict[str, str], source: str) -> Problem:
     question = _text(row, cfg.question, "question")
     answer = _text(row, cfg.answer, "gold")
     solution = _optional(row, cfg.solution)
@@ -115,7 +123,7 @@ def _problem(row: _Row, cfg: JsonlConfig, ids: dict[str, str], source: str) -> P
     )
 
 
-def _text(row: _Row, field: str, meaning: str) -> str:
+def _text(row: Row, field: str, meaning: str) -> str:
     """A field as text: texts and numbers; anything else is a bad row."""
     if field not in row.value:
         there = ", ".join(map(str, row.value)) or "none"
@@ -130,7 +138,7 @@ def _text(row: _Row, field: str, meaning: str) -> str:
     return text
 
 
-def _optional(row: _Row, field: str | None) -> str:
+def _optional(row: Row, field: str | None) -> str:
     if field is None or row.value.get(field) is None:
         return ""
     value = row.value[field]
@@ -139,7 +147,7 @@ def _optional(row: _Row, field: str | None) -> str:
     return str(value).strip()
 
 
-def _gold(answer: str, cfg: JsonlConfig, row: _Row) -> str:
+def _gold(answer: str, cfg: JsonlConfig, row: Row) -> str:
     """The part of the answer field that is the gold."""
     if cfg.gold == "as_is":
         return answer
@@ -174,14 +182,14 @@ def last_boxed(text: str) -> str:
     return ""
 
 
-def _jsonl_rows(path: Path) -> Iterator[_Row]:
+def _jsonl_rows(path: Path) -> Iterator[Row]:
     """One JSON object a line; empty lines are allowed; .gz is opened."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield _Row(where=f"{path}:{number}", value=_object(line, f"{path}:{number}", first=number == 1))
+                    yield Row(where=f"{path}:{number}", value=_object(line, f"{path}:{number}", first=number == 1))
     except (OSError, EOFError) as cause:
         raise InputError(f"{path}: cannot be read ({cause}). Is it a whole {path.suffix or 'text'} file?") from cause
 
@@ -218,18 +226,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parquet_rows(path: Path, cfg: ParquetConfig) -> Iterator[_Row]:
+def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(path)
-        _columns_exist(path, file.schema_arrow.names, cfg)
         number = 0
         for batch in file.iter_batches(batch_size=4096):
             for value in batch.to_pylist():
                 number += 1
-                yield _Row(where=f"{path}: row {number}", value=value)
+                yield Row(where=f"{path}: row {number}", value=value)
     except (pa.ArrowInvalid, OSError) as cause:
         raise InputError(
             f"{path}: is not a readable Parquet file ({cause}). Write it with pyarrow or pandas."
@@ -245,7 +252,7 @@ def _columns_exist(path: Path, names: list[str], cfg: JsonlConfig) -> None:
         )
 
 
-def _dataset_rows(path: Path, cfg: DatasetsConfig) -> Iterator[_Row]:
+def _dataset_rows(path: Path, cfg: DatasetsConfig) -> Iterator[Row]:
     """A folder written by save_to_disk, or one of data files that `datasets` can open without code."""
     datasets = _optional_module("datasets")
     try:
@@ -264,9 +271,8 @@ def _dataset_rows(path: Path, cfg: DatasetsConfig) -> Iterator[_Row]:
         loaded = loaded[split]
     elif cfg.split is not None:
         raise InputError(f"{path}: holds one unnamed split: got split {cfg.split}. Remove problems.source.split.")
-    _columns_exist(path, list(loaded.column_names), cfg)
     for number, value in enumerate(loaded, start=1):
-        yield _Row(where=f"{path}: row {number}", value=value)
+        yield Row(where=f"{path}: row {number}", value=value)
 
 
 def _dataset_files(path: Path, datasets: Any) -> Any:
