@@ -32,8 +32,8 @@ _ANCHOR = _words(
 )
 _LINK = re.compile(
     r"[*_`\"'”）) \t]*"
-    r"(?:(?:is|are|was|were|would be|should be|will be|must be|equals"
-    r"|应该是|应该为|应为|应是|是|为|選|选|=)(?![A-Za-z])[ \t]*)?"
+    r"(?:(?:is|are|was|were|would be|should be|will be|must be|equals)(?![A-Za-z])|(?:应该是"
+    r"|应该为|应为|应是|是|为|選|选|=)[ \t]*)?"
     r"(?:(?:therefore|thus|simply|then|just|indeed|clearly|exactly|given by|equal to|option|choice)\b[ \t]*)*"
     r"(?:[:：=][ \t]*)?[*_` \t]*",
     re.IGNORECASE,

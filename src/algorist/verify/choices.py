@@ -9,7 +9,7 @@ from algorist.verify.normalise import tidy
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}")
 _GOLD = re.compile(r"\(?([A-J])\)?\.?")
 _MULTI_RUN = re.compile(r"[A-H]{2,8}")
-_MULTI_SPLIT = re.compile(r"\(?[A-H]\)?(?:(?:,| |, | and |\\comma )+\(?[A-H]\)?)+")
+_MULTI_SPLIT = re.compile(r"\(?[A-H]\)?(?:(?:[, ]|and|\\comma)+\(?[A-H]\)?)+")
 _HEAD = re.compile(
     r"(?:option|choice|answer|选项|选)?\s*[:：]?\s*[\(\[（]?\s*([A-Ja-j])\s*(?:[\)\]）.:：,、]|$)", re.IGNORECASE
 )

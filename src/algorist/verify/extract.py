@@ -47,7 +47,7 @@ class Extraction:
     """Answers stated in words; none may contradict `answer`."""
 
 
-_END_TOKEN = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|\[EOS\]|\s)+$")
+_END_TOKENS = ("</s>", "<eos>", "[EOS]")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINED = re.compile(
@@ -69,7 +69,7 @@ def extract(item: Item) -> Extraction:
     if reason:
         return Extraction(answer=None, reason="truncated" if item.truncated else reason)
     cut = max(start, len(response) - MAX_TAIL)
-    part = _END_TOKEN.sub("", response[cut:])
+    part = _without_end_tokens(response[cut:])
     if not part.strip():
         thought = start > 0 and _BOX.search(response, 0, start) is not None
         return Extraction(
@@ -80,6 +80,18 @@ def extract(item: Item) -> Extraction:
     if item.answer_format == "last_number":
         return _last_number(part, cut, item.truncated)
     return _stated(part, cut, item)
+
+
+def _without_end_tokens(text: str) -> str:
+    """The text without white space and stray end-of-text tokens at its end."""
+    while True:
+        text = text.rstrip()
+        if text.endswith("|>") and (start := text.rfind("<|", len(text) - 44)) >= 0:
+            text = text[:start]
+        elif mark := next((mark for mark in _END_TOKENS if text.endswith(mark)), ""):
+            text = text[: -len(mark)]
+        else:
+            return text
 
 
 def _final_part(response: str) -> tuple[int, str]:
@@ -217,7 +229,7 @@ def _nothing(found: list[Found], part: str, item: Item) -> Extraction:
 def _from_boxes(groups: list[Found], stated: tuple[str, ...], part: str, offset: int) -> Extraction:
     last = groups[-1]
     rivals = tuple(dict.fromkeys(g.text for g in groups[:-1] if g.text != last.text))
-    if len(rivals) > MAX_RIVALS:
+    if len(rivals) > MAX_RIVALS or any(len(rival) > MAX_ANSWER for rival in rivals):
         return Extraction(answer=None, reason="conflict", rule="boxed")
     if anchors.retracted(part[last.end :]):
         return Extraction(answer=None, reason="retracted", rule="boxed", span=(offset + last.start, offset + last.end))
@@ -250,6 +262,6 @@ def _from_tag(text: str, start: int, part: str, offset: int, groups: list[Found]
         spoken = anchors.statements(text)
         answer = spoken[-1].text if spoken else text.strip()
     rivals = tuple(dict.fromkeys(g.text for g in groups if g.text != answer))
-    if len(rivals) > MAX_RIVALS:
+    if len(rivals) > MAX_RIVALS or any(len(rival) > MAX_ANSWER for rival in rivals):
         return Extraction(answer=None, reason="conflict", rule="answer_tag")
     return _checked(answer, "answer_tag", (offset + start, offset + start + len(text)), rivals=rivals)

@@ -85,7 +85,7 @@ _RENAMED = [
     (re.compile(r"!="), r"\\ne "),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\\^"), "^"),
-    (re.compile(r"\^ *\{? *\\circ *\}?"), r"^\\circ "),
+    (re.compile(r"\^ *(?:\{ *\\circ *\}|\\circ(?![A-Za-z]))"), r"^\\circ "),
     (re.compile(r"\\text(?:bf|it|rm|sf|tt|normal)(?![A-Za-z])|\\mbox(?![A-Za-z])|\\textsc(?![A-Za-z])"), r"\\text"),
     (re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathnormal|emph)(?![A-Za-z])"), ""),
     (re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])"), ""),

@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from algorist.verify.tree import Node, Unreadable, walk
@@ -224,6 +225,19 @@ def _not_real(c: Any, x: Any) -> bool:
     return bool(abs(c.im(x)) > abs(x) * _AGREE)
 
 
+def apart(a: Node, b: Node) -> bool:
+    """True where both are real constants that differ: a cheap filter before a full comparison."""
+    if not (_plain(a) and _plain(b)):
+        return False
+    x, y = constant(a), constant(b)
+    return x is not None and y is not None and bool(abs(x - y) > max(abs(x), abs(y), 1) * 1e-30)
+
+
+def _plain(node: Node) -> bool:
+    return node.op in ("num", "const", "add", "mul", "pow", "fn")
+
+
+@lru_cache(4096)
 def constant(node: Node) -> Any:
     """Real value of a constant tree, or None."""
     try:

@@ -106,7 +106,7 @@ _LEADS = frozenset(
     ]
 )
 _CODE = re.compile(
-    r"__|\blambda\b|\bimport\b|\b(?:eval|exec|print|open|getattr|compile|system|globals)\s*\(|\\(?:def|let|newcommand|input|include|write|csname|catcode)\b"
+    r"__|(?<!\\)\blambda\b|\bimport\b|\b(?:eval|exec|print|open|getattr|compile|system|globals)\s*\(|\\(?:def|let|newcommand|input|include|write|csname|catcode)\b"
 )
 _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\.?\s*\}?\.?", re.IGNORECASE)
 _PLAIN_WORDS = frozenset({"yes", "no", "odd", "even", "true", "none", "nan", "dne", "any", "all", "tie"})

@@ -193,6 +193,11 @@ def _named(a: Node, b: Node, prover: Prover) -> Finding:
         if len(values) != len(other.args):
             return compare.different("string", "size")
         return compare.all_of(list(zip(values, other.args, strict=True)), prover)
+    heads = {m.args[0].name.partition("_")[0] for m in named.args}
+    if other.op in ("list", "set") and len(heads) == 1:  # x_1 = 1, x_2 = 2 are the solutions 1, 2
+        return compare.any_order(values, other.args, prover)
+    if other.op == "rel" and len(heads) == 1 and other.args[0].name in heads and other.args[1].op == "list":
+        return compare.any_order(values, other.args[1].args, prover)
     if other.op == "list" and len(other.args) == len(values):
         finding = compare.all_of(list(zip(values, other.args, strict=True)), prover)
         return finding if finding.state == "equal" else compare.unsure("name")

@@ -95,10 +95,32 @@ def _ends(node: Node) -> list[Any]:
     if node.op == "rel":
         if "in" in node.name.split():
             return _ends(node.args[1])
-        return [_value(arg) for arg in node.args if arg.op != "sym" and not _infinite(arg)]
+        centres = [centre for arg in node.args if (centre := _distance_from(arg)) is not None]
+        ends = [_value(arg) for arg in node.args if not _is_unknown(arg) and not _infinite(arg)]
+        return ends if not centres else [c + s * end for c in centres for end in ends for s in (1, -1)]
     if node.op == "sym" and node.value == r"\mathbb{R}":
         return []
     raise NotReal
+
+
+def _distance_from(node: Node) -> Any:
+    """c where the node is |x - c|, else None."""
+    if node.op != "fn" or node.value != "abs":
+        return None
+    inside = node.args[0]
+    if inside.op == "sym":
+        return numeric.context().mpf(0)
+    if inside.op == "add" and len(inside.args) == 2 and inside.args[1].op == "sym":
+        return -_value(inside.args[0])
+    return None
+
+
+def _is_unknown(node: Node) -> bool:
+    return node.op == "sym" or _distance_from(node) is not None
+
+
+def _at(node: Node, x: Any) -> Any:
+    return x if node.op == "sym" else abs(x - _distance_from(node))
 
 
 def contains(node: Node, x: Any) -> bool:
@@ -132,10 +154,10 @@ def _holds(node: Node, x: Any) -> bool:
         return contains(node.args[1], x)
     result = True
     for op, left, right in zip(ops, node.args, node.args[1:], strict=False):
-        if left.op == "sym" and right.op != "sym":
-            result &= _compare(x, right, op)
-        elif right.op == "sym" and left.op != "sym":
-            result &= _compare(x, left, _FLIP.get(op, op))
+        if _is_unknown(left) and not _is_unknown(right):
+            result &= _compare(_at(left, x), right, op)
+        elif _is_unknown(right) and not _is_unknown(left):
+            result &= _compare(_at(right, x), left, _FLIP.get(op, op))
         else:
             raise NotReal
     return result

@@ -235,12 +235,24 @@ def power(base: Node, exponent: Node) -> Node:
 def _power_of_sum(base: Node, exponent: Node) -> Node:
     """(2x + 2)^-1 = 2^-1 (x + 1)^-1: sums under a power are primitive, so that equal fractions meet."""
     content, e = _content(base), exponent.number
-    if e.denominator == 1 and split_coefficient(base.args[-1])[0] < 0:
+    if e.denominator == 1 and leading_sign(base) < 0:
         content = -content
     if content != 1 and (content > 0 or e.denominator == 1):
         primitive = Node("add", tuple(sorted((mul([num(1 / content), t]) for t in base.args), key=sort_key)))
         return mul([_rational_power(content, e), Node("pow", (primitive, exponent))])
     return Node("pow", (base, exponent))
+
+
+def leading_sign(node: Node) -> int:
+    """Sign of the coefficient of the first term in an order that does not depend on coefficients.
+
+    >>> leading_sign(add([num(3), neg(sym("x"))]))
+    -1
+    """
+    terms = [split_coefficient(t) for t in (node.args if node.op == "add" else (node,)) if t.op != "num"]
+    if not terms:
+        return 1 if node.op != "num" or node.number >= 0 else -1
+    return 1 if min(terms, key=lambda pair: sort_key(pair[1]))[0] > 0 else -1
 
 
 def _content(node: Node) -> Fraction:
@@ -407,7 +419,7 @@ def _trigonometric(name: str, x: Node) -> Node:
         if bottom == ZERO:
             raise Unreadable("undefined")
         return div(top, bottom)
-    if split_coefficient(x.args[-1] if x.op == "add" else x)[0] < 0:
+    if leading_sign(x) < 0:
         flipped = Node("fn", (neg(x),), name)
         return flipped if name in ("cos", "sec") else neg(flipped)
     return Node("fn", (x,), name)
@@ -463,8 +475,8 @@ def _abs(x: Node) -> Node:
     if x.op == "mul":
         c, rest = split_coefficient(x)
         return mul([num(abs(c)), Node("fn", (rest,), "abs")]) if abs(c) != 1 or c < 0 else Node("fn", (x,), "abs")
-    first = next((t for t in x.args if t.op != "num"), x.args[0])
-    return Node("fn", (neg(x) if split_coefficient(first)[0] < 0 else x,), "abs")
+    return Node("fn", (neg(x) if leading_sign(x) < 0 else x,), "abs")
+
 
 
 def check_size(node: Node) -> Node:

@@ -34,7 +34,7 @@ _TABLE: tuple[_Row, ...] = (
     ("usd dollar dollars 美元", "usd", "1"), ("cent cents ¢", "usd", "1/100"), ("yuan 元 块", "yuan", "1"), ("角",
     "yuan", "1/10"),
     ("euro euros", "eur", "1"), ("pounds_sterling", "gbp", "1"), ("yen 日元", "yen", "1"), ("rupee rupees", "inr", "1"),
-    ("mph", "m s-1 mile", "1"), ("kph kmh", "m s-1", "5/18"), ("rad radian radians", "rad", "1"),
+    ("mph", "m s-1", "1397/3125"), ("kph kmh", "m s-1", "5/18"), ("rad radian radians", "rad", "1"),
     ("J joule joules 焦", "J", "1"), ("kJ", "J", "1000"), ("eV", "eV", "1"), ("erg ergs", "J", "1/10000000"),
     ("N newton newtons 牛", "N", "1"),
     ("W watt watts 瓦", "W", "1"), ("kW", "W", "1000"), ("Pa pascal pascals", "Pa", "1"), ("kPa", "Pa", "1000"),
@@ -75,7 +75,7 @@ for _names, _base, _factor in _TABLE:
         _KNOWN[_name] = (_dims, Fraction(_factor))
 _SPLIT = re.compile(r"[A-Za-z_]+|[^\x00-\x7f]+|-?\d+|[/^¢]")
 
-WORDS = frozenset(name for name in _KNOWN if len(name) > 1 and name.isascii())
+WORDS = frozenset(name for name in _KNOWN if len(name) > 1 and name.isascii()) | {"degree", "degrees", "deg"}
 """Names that are units wherever they follow a value, in any font."""
 
 
