@@ -130,11 +130,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def commit_directory(
-    final: Path,
-    write: Callable[[Path], None],
-    *,
-    schema: str = CHECKPOINT_SCHEMA,
-    need_bytes: int = 0,
+    final: Path, write: Callable[[Path], None], *, schema: str = CHECKPOINT_SCHEMA, need_bytes: int = 0
 ) -> Manifest:
     """Make the directory `final` appear with everything that `write(folder)` puts into the folder it is given.
 
@@ -391,12 +387,12 @@ def _put_in_place(temporary: Path, final: Path, manifest: Manifest) -> None:
         final.rename(grave)
         temporary.rename(final)
         shutil.rmtree(grave)
-        return
-    temporary.rename(final)
+    else:
+        temporary.rename(final)
 
 
 def _temporaries(directory: Path, final: str | None = None) -> list[Path]:
     if not directory.is_dir():
         return []
-    matches = [(p, _TEMPORARY.match(p.name)) for p in sorted(directory.iterdir())]
-    return [p for p, match in matches if match and (final is None or match["final"] == final)]
+    named = ((p, _TEMPORARY.match(p.name)) for p in sorted(directory.iterdir()))
+    return [p for p, match in named if match and final in (None, match["final"])]

@@ -10,6 +10,7 @@ from algorist.report.html import Safe, el
 from algorist.report.words import number, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 14.0, 22.0, 38.0
+_MOST_DOTS: Final = 50
 Size = Literal["narrow", "half", "wide"]
 """A column of three, of two, or two columns of three."""
 _SIZES: Final = {"narrow": (380.0, 236.0), "half": (580.0, 250.0), "wide": (780.0, 244.0)}
@@ -91,7 +92,7 @@ def _x_range(chart: Chart) -> tuple[float, float]:
         return low - half, high + half
     if low == high:
         return (low, low * 2) if chart.log2_x else (low - 0.5, high + 0.5)
-    return low, high
+    return (0.0 if 0 < low < 0.03 * high and not chart.log2_x else low), high
 
 
 def _y_ticks(chart: Chart) -> list[float]:
@@ -145,7 +146,7 @@ def _curve(line: Line, plane: _Plane) -> list[Safe]:
     classes = f"stroke {line.tone}{' faint' if line.faint else ''}{' dashed' if line.dashed else ''}"
     d = " ".join(f"{'L' if i else 'M'}{fixed(x)} {fixed(y)}" for i, (x, y) in enumerate(places))
     shapes = [el("path", {"d": d, "class": classes})] if len(places) > 1 else []
-    if line.dots or len(places) == 1:
+    if (line.dots and len(places) <= _MOST_DOTS) or len(places) == 1:
         dots = [{"cx": fixed(x), "cy": fixed(y), "r": 3.5, "class": f"fill {line.tone}"} for x, y in places]
         shapes += [el("circle", dot) for dot in dots]
     return shapes

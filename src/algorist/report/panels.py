@@ -124,17 +124,11 @@ def signal(data: RunData) -> list[Chart]:
     """Where the gradient comes from: reward contrast and advantage mass."""
     rl, _ = split(data.rows)
     names = {"all right": "groups/all_right", "mixed": "groups/mixed", "all wrong": "groups/all_wrong"}
-    tones = {"all right": "good", "mixed": "accent", "all wrong": "quiet"}
-    found = {label: dict(rl.of(name)) for label, name in names.items()}
-    xs = sorted(set().union(*found.values()))
-    lines = [
-        Line(name=label, tone=tones[label], points=thin([(x, at.get(x, 0.0)) for x in xs], 120))
-        for label, at in found.items()
-    ]
+    lines = _aligned({label: rl.of(name) for label, name in names.items()}, ("good", "accent", "quiet"))
     contrast = _chart(
         title="Reward contrast",
         y_label="groups per batch",
-        lines=lines if xs else [],
+        lines=lines,
         stacked=True,
         wide=True,
         counts=True,
@@ -217,13 +211,7 @@ def speed(data: RunData) -> list[Chart]:
     """Seconds by phase and tokens, per batch."""
     rl, _ = split(data.rows)
     phases = {"rollout": rl.of("time/rollout_s"), "verify": rl.of("time/verify_s"), "train": rl.of("time/train_s")}
-    xs = sorted({x for points in phases.values() for x, _ in points})
-    tones = ("accent", "other", "good")
-    lines = [
-        Line(name=name, tone=tone, points=thin([(x, dict(points).get(x, 0.0)) for x in xs], 120))
-        for (name, points), tone in zip(phases.items(), tones, strict=True)
-        if points
-    ]
+    lines = _aligned({name: points for name, points in phases.items() if points}, ("accent", "other", "good"))
     charts = [
         _chart(title="Time", y_label="seconds per batch", lines=lines, stacked=True),
         _simple(
@@ -252,6 +240,16 @@ def _held_out(data: RunData, rl: Curves) -> list[tuple[float, float]]:
         if event.kind is EventKind.EVALUATION_COMPLETED and _is_number(greedy):
             found[float(batches)] = float(greedy)  # type: ignore[arg-type]
     return sorted(found.items())
+
+
+def _aligned(parts: Mapping[str, Points], tones: Sequence[str]) -> list[Line]:
+    """Parts of a stack with the same x everywhere; a part without a value there counts as 0."""
+    values = {name: dict(points) for name, points in parts.items()}
+    xs = sorted(set().union(*values.values()))
+    return [
+        Line(name=name, tone=tone, points=thin([(x, at.get(x, 0.0)) for x in xs], 120))
+        for (name, at), tone in zip(values.items(), tones, strict=False)
+    ]
 
 
 def _skipped(data: RunData) -> list[float]:
