@@ -283,13 +283,13 @@ def _containers(a: Node, b: Node, prover: Prover) -> Finding:
         verdict = sets.equal(a, b)
         if verdict is not None:
             return equal("rational") if verdict else different("rational")
+        if ops == {"interval"}:
+            return different("string", "shape")
         if a.op == b.op == "builder":
             return all_of(list(zip(a.args, b.args, strict=True)), prover)
         if a.op == b.op and len(a.args) == len(b.args):
             finding = any_order(a.args, b.args, prover)
             return finding if finding.state != "different" else unsure("set")
-        if ops == {"interval"}:
-            return different("string")
         return unsure("set")
     if ops <= {"list", "set", "tuple", "interval"}:
         return _shapes(a, b)

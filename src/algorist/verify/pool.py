@@ -1,4 +1,4 @@
-"""Worker processes that can be killed: one job each, a deadline from dispatch, replacement, recycling.
+"""Many responses: cheap stages in the caller, proofs in worker processes that can be killed.
 
 A pool belongs to one process and may be used from any of its threads; `check_many` blocks, so an event loop calls
 `acheck_many`. No signal handler is installed in the caller. Workers are started when the first comparison needs a
@@ -8,116 +8,29 @@ proof, by `subprocess`, so that the caller's `__main__` is never imported again.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import queue
-import select
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Self, final
 
 from algorist.flow import Outcome, Verdict
 from algorist.verify import judge
 from algorist.verify.item import Item
 from algorist.verify.judge import Key, Pending, Result
+from algorist.verify.process import Process
 
-_START_S = 60.0  # a cold import of sympy on a loaded two-core machine takes seconds; it is not part of any deadline
-_RECYCLE_JOBS = 2000
 _CACHE_ROWS = 1 << 16
 
 
 @final
-class _Worker:
-    """One slot: a process, or none yet. Used by one thread at a time."""
-
-    def __init__(self, deadline_s: float, memory_mib: int) -> None:
-        self.deadline_s, self.memory_mib = deadline_s, memory_mib
-        self.process: subprocess.Popen[bytes] | None = None
-        self.jobs = 0
-
-    def start(self) -> bool:
-        """Make sure that a process is there and ready; False where it could not be started."""
-        if self.process is not None and self.process.poll() is None and self.jobs < _RECYCLE_JOBS:
-            return True
-        self.stop()
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        limits = [str(self.memory_mib), f"{self.deadline_s + 1.0:.3f}"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-X", "utf8", "-m", "algorist.verify.worker", *limits],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-            bufsize=0,
-        )
-        self.jobs = 0
-        if self._read(time.monotonic() + _START_S) is None:
-            self.stop()
-            return False
-        return True
-
-    def prove(self, key: Key) -> Result:
-        """One job, one result, within the deadline; the process is killed where it is late or broken."""
-        if not self.start():
-            return Result(Outcome.ERROR, "worker_start", "")
-        assert self.process is not None, "start() leaves a process"
-        assert self.process.stdin is not None, "start() leaves a process with pipes"
-        self.jobs += 1
-        job = {"id": self.jobs, "gold": key[0], "answer": key[1], "kind": key[2], "tolerance": key[3]}
-        try:
-            self.process.stdin.write(json.dumps(job).encode() + b"\n")
-            line = self._read(time.monotonic() + self.deadline_s)
-        except BrokenPipeError:
-            line = b""
-        if not line:
-            late = line is None
-            self.stop()
-            return Result(Outcome.ERROR, "timeout" if late else "worker_death", "")
-        reply = json.loads(line)
-        if "error" in reply:
-            self.stop()  # after a memory or library failure the process is not trusted again
-            return Result(Outcome.ERROR, f"worker_{reply['error']}", "")
-        return Result(Outcome(reply["outcome"]), reply["reason"], reply["method"])
-
-    def _read(self, until: float) -> bytes | None:
-        """One line; b'' where the process ended; None where the time is up."""
-        assert self.process is not None, "a worker reads from its own process"
-        assert self.process.stdout is not None, "a process is started with pipes"
-        descriptor, data = self.process.stdout.fileno(), b""
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        while not data.endswith(b"\n"):
-            left = until - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
-                return None
-            chunk = os.read(descriptor, 1 << 16)
-            if not chunk:
-                return b""
-            data += chunk
-        return data
-
-    def stop(self) -> None:
-        """Kill and reap the process, if any."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-@final
 class VerifierPool:
-    """Checks many responses: cheap stages in the caller, proofs in `workers` killable processes.
+    """Checks many responses; each worker has one job at a time, a deadline from dispatch, and is replaced when killed.
+
+    Results of proofs, time-outs included, are cached by (gold, answer, kind): equal answers of a group cost one proof,
+    and a row is judged alike whenever it comes.
 
     >>> with VerifierPool() as pool:
     ...     rows = pool.check_many([Item(gold="1/2", response="#### 0.5"), Item(gold="3", response="?")])
@@ -131,8 +44,8 @@ class VerifierPool:
                 "a verifier pool needs workers >= 1, deadline_s > 0 and memory_mib >= 256: "
                 f"got workers={workers}, deadline_s={deadline_s}, memory_mib={memory_mib}"
             )
-        self._free: queue.LifoQueue[_Worker] = queue.LifoQueue()
-        self._workers = [_Worker(deadline_s, memory_mib) for _ in range(workers)]
+        self._free: queue.LifoQueue[Process] = queue.LifoQueue()
+        self._workers = [Process("algorist.verify.worker", deadline_s, memory_mib) for _ in range(workers)]
         for worker in reversed(self._workers):
             self._free.put(worker)
         self._threads: ThreadPoolExecutor | None = None
@@ -155,6 +68,11 @@ class VerifierPool:
             threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.stop()
+
+    def warm(self) -> bool:
+        """Start all workers now; False where one could not be started."""
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            return all(threads.map(Process.start, self._workers))
 
     def check(self, item: Item) -> Verdict:
         """One verdict for one item."""
@@ -186,15 +104,22 @@ class VerifierPool:
 
     def _prove(self, key: Key) -> Result:
         worker = self._free.get()
-        began = time.perf_counter()
         try:
-            result = worker.prove(key)
+            worker.start()  # before the clock runs: the deadline is counted from dispatch
+            began = time.perf_counter()
+            gold, answer, kind, tolerance = key
+            reply = worker.ask({"gold": gold, "answer": answer, "kind": kind, "tolerance": tolerance})
         finally:
             self._free.put(worker)
-        result = result.timed((time.perf_counter() - began) * 1e3)
+        ms = (time.perf_counter() - began) * 1e3
+        if "error" in reply:
+            result = Result(Outcome.ERROR, str(reply["error"]), "", ms)
+        else:
+            result = Result(Outcome(reply["outcome"]), str(reply["reason"]), str(reply["method"]), ms)
         with self._lock:
             self.num_proofs += 1
-            self._cache[key] = result
+            if result.reason != "worker_start":
+                self._cache[key] = result
             while len(self._cache) > _CACHE_ROWS:
                 self._cache.popitem(last=False)
         return result

@@ -86,6 +86,11 @@ def _ends(node: Node) -> list[Any]:
     """All finite end points."""
     if node.op == "list" and any(arg.op == "interval" for arg in node.args):
         return [end for arg in node.args for end in _ends(arg)]
+    if node.op == "interval" and not any(map(_infinite, node.args)):
+        low, high = (_value(arg) for arg in node.args)
+        if low > high or (_same(low, high) and node.name != "[]"):
+            raise NotReal  # (3, 2) is a point, not an empty set
+        return [low, high]
     if node.op in ("interval", "set", "list"):
         return [_value(arg) for arg in node.args if not _infinite(arg)]
     if node.op in ("union", "inter", "minus", "and"):

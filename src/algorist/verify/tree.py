@@ -478,7 +478,6 @@ def _abs(x: Node) -> Node:
     return Node("fn", (neg(x) if leading_sign(x) < 0 else x,), "abs")
 
 
-
 def check_size(node: Node) -> Node:
     """The node, refused where it is too large to compare within a deadline."""
     names = set[str]()
