@@ -20,7 +20,7 @@ def canonical(value: JSON) -> bytes:
     >>> canonical({"b": 1.0, "a": [True, None]})
     b'{"a":[true,null],"b":1}'
     """
-    return rfc8785.dumps(value)  # type: ignore[arg-type]
+    return rfc8785.dumps(value)
 
 
 def sha256(data: bytes) -> str:

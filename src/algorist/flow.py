@@ -79,8 +79,9 @@ class Rollout:
     """One sampled response with what was known when it was sampled.
 
     Example:
-        >>> r = Rollout(problem_id="9f2c", sample=0, prompt_ids=(1, 48), token_ids=(52, 50, 2), behaviour_logp=(-0.1, -0.7, -0.2),
-        ...             policy_version=(3, 3, 3), loss_mask=(True, True, True), finish=Finish.STOP, text="42", seed=7)
+        >>> r = Rollout(problem_id="9f2c", sample=0, prompt_ids=(1, 48), token_ids=(52, 50, 2), text="42", seed=7,
+        ...             behaviour_logp=(-0.1, -0.7, -0.2), policy_version=(3, 3, 3), loss_mask=(True, True, True),
+        ...             finish=Finish.STOP)
         >>> len(r.token_ids), r.truncated
         (3, False)
     """
@@ -134,7 +135,8 @@ class Verdict:
     """What the verifier found out about one response.
 
     Example:
-        >>> Verdict(verdict=Outcome.CORRECT, reason="equal", rule="boxed", method="rational", extracted="42", raw_correct=True, ms=0.2).verdict
+        >>> v = Verdict(verdict=Outcome.CORRECT, reason="equal", rule="boxed", method="rational", extracted="42")
+        >>> v.verdict
         <Outcome.CORRECT: 'correct'>
     """
 

@@ -39,7 +39,10 @@ def batch_of(rewards, tokens=None):
         )
         groups.append(
             Group(
-                problem_id=name, rollouts=rollouts, verdicts=tuple(verdict(r) for r in part), rewards=tuple(Reward(value=r) for r in part)
+                problem_id=name,
+                rollouts=rollouts,
+                verdicts=tuple(verdict(r) for r in part),
+                rewards=tuple(Reward(value=r) for r in part),
             )
         )
     return Batch(index=0, policy_version=0, groups=tuple(groups))

@@ -48,8 +48,8 @@ def start(arguments: argparse.Namespace) -> int:
     from algorist.recipe.failure import raise_all
     from algorist.recipe.load import load
 
-    dropped = {"sft": ["rl=null"], "rl": ["sft=null"]}.get(arguments.verb, [])
-    resolved = load(arguments.recipe, [*arguments.overrides, *dropped])
+    only = arguments.verb if arguments.verb in ("sft", "rl") else None
+    resolved = load(arguments.recipe, arguments.overrides, only=only)
     raise_all(check_files(resolved.recipe, resolved.written, resolved.base_dir))
     if arguments.dry_run:
         return _rehearse(arguments, resolved)

@@ -58,7 +58,7 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
                 f"record.sinks: {sink} is not installed. Install it (pip install {sink}) or drop the sink."
             )
     reward = resolve(recipe.reward.name, plugin=plugin)
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
     problems = load_problems(
         recipe.problems,
         seed=recipe.seed,

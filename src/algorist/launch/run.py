@@ -139,7 +139,7 @@ def _execute(
     *,
     resume: bool,
 ) -> Finished:
-    recipe, task = prepared.recipe, prepared.task
+    recipe = prepared.recipe
     name = digest(document)
     sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
     with Ledger.open(folder.ledger, contract=name) as ledger, Metrics(folder.metrics, sinks) as metrics:

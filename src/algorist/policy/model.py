@@ -233,7 +233,7 @@ class CausalPolicy:
         sequences = [ids[:8], [*ids[:4], ids[8], *ids[:3]]]
         plain = self.model(input_ids=torch.tensor(sequences, device=self.device)).logits.float()
         for layout in ("trie", "padded"):
-            self.layout = layout  # type: ignore[assignment]
+            self.layout = layout
             built = tries_of.build(sequences, max_nodes=64 if layout == "trie" else 1)
             worst = 0.0
             for t in built:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from algorist.digest import canonical, content_id, digest, sha256
+from algorist.digest import JSON, canonical, content_id, digest, sha256
 from algorist.errors import ResumeMismatch
 from algorist.policy.model import CausalPolicy
 
@@ -49,7 +49,7 @@ def save_state(policy: CausalPolicy, path: Path) -> None:
 
 def weights_digest(policy: CausalPolicy) -> str:
     """sha256 over name, dtype, shape and bytes of every weight, in name order."""
-    entries = {
+    entries: dict[str, JSON] = {
         name: {"dtype": str(t.dtype), "shape": list(t.shape), "sha256": sha256(_bytes(t))}
         for name, t in sorted(state(policy).items())
     }

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from algorist.errors import InputError
-from algorist.flow import Outcome, Problem, Reward, Rollout, Verdict
+from algorist.flow import Finish, Outcome, Problem, Reward, Rollout, Verdict
 
 RewardFunction = Callable[[Problem, Rollout, Verdict], float | Reward]
 """(problem, rollout, verdict) -> reward. An exception or a non-finite value is a typed outcome, never a 0."""
@@ -61,10 +61,12 @@ def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict:
     """The reward of one rollout; whatever goes wrong inside becomes a reward without a value, with its cause.
 
     >>> p = Problem(id="p", question="1+1?", gold="2", source="s")
-    >>> apply(lambda *_: 1 / 0, p, None, Verdict(verdict=Outcome.WRONG, reason="different")).error
+    >>> r = Rollout(problem_id="p", sample=0, prompt_ids=(1,), token_ids=(), behaviour_logp=(), policy_version=(),
+    ...             loss_mask=(), finish=Finish.STOP, text="", seed=0)
+    >>> apply(lambda *_: 1 / 0, p, r, Verdict(verdict=Outcome.WRONG, reason="different")).error
     'reward: ZeroDivisionError: division by zero'
     """
-    if rollout is not None and rollout.finish == "error":
+    if rollout.finish is Finish.ERROR:
         return Reward(value=None, error="rollout: the engine failed on this row")
     try:
         result = function(problem, rollout, verdict)

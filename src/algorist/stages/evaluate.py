@@ -62,6 +62,15 @@ def evaluate_policy(
         },
         wall={"evaluate_s": round(time.monotonic() - started, 3)},
     )
+    figures: dict[str, float | int | str | bool | None] = {
+        "stage": "evaluate",
+        "step": session.position.batches,
+        "name": name,
+    }
+    if result.greedy is not None:
+        figures["heldout/greedy"] = result.greedy.value
+    figures |= {f"heldout/mean_at_{k}": e.value for k, e in result.mean_at.items()}
+    session.metrics.append({**figures, "time/evaluate_s": time.monotonic() - started})
     session.listener.say(f"evaluated ({name}): {headline(result)}")
     return result
 

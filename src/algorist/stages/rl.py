@@ -6,6 +6,7 @@ for each batch: problems -> prompts -> rollouts -> verdicts -> rewards -> advant
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -23,8 +24,9 @@ from algorist.stages.session import Session
 from algorist.stages.task import Task
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
-from algorist.train.trainer import Difference, Trainer, gate_value
+from algorist.train.trainer import Assigned, Difference, Trainer, gate_value
 
+Item = TypeVar("Item")
 Figures = dict[str, float | int | str | bool | None]
 
 
@@ -160,7 +162,7 @@ def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, s
         payload={
             "batch": batch.index,
             "rollouts": batch.num_rollouts,
-            "tokens": int(figures["tokens/sampled"] or 0),
+            "tokens": int(_number(figures, "tokens/sampled")),
             "all_right": figures["groups/all_right"],
             "mixed": figures["groups/mixed"],
             "all_wrong": figures["groups/all_wrong"],
@@ -186,7 +188,7 @@ def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, s
         applied=trainer.applied,
         nonfinite=position.nonfinite + 1 if update.cause.startswith("nonfinite") else 0,
         flat=position.flat + 1 if update.cause in ("flat", "no_tokens") else 0,
-        sampled_tokens=position.sampled_tokens + int(figures["tokens/sampled"] or 0),
+        sampled_tokens=position.sampled_tokens + int(_number(figures, "tokens/sampled")),
     )
     return figures
 
@@ -201,27 +203,37 @@ def after_batch(session: Session, cfg: RLConfig, figures: Figures) -> None:
             "log-probabilities."
         )
     if cfg.max_flat_batches is not None and position.flat >= cfg.max_flat_batches:
-        right, wrong = figures["groups/all_right"], figures["groups/all_wrong"]
-        cause = (
-            "every problem is solved by all of its responses: the task is too easy now"
-            if (right or 0) > (wrong or 0)  # type: ignore[operator]
-            else "no response to any problem is right: the task is too hard, truncated, or its answers are not read"
-        )
-        truncated, unsupported = figures["response/truncated_share"], figures["verdict/unsupported_share"]
-        raise GateFailed(
-            f"{position.flat} batches in a row gave no signal (rl.max_flat_batches): {cause} (in the last one {right} groups "
-            f"all right, {wrong} all wrong, {truncated:.0%} truncated, {unsupported:.0%} without a readable answer). "
-            "Change the problems' difficulty, the response budget, or the prompt's answer format."
-        )
+        raise GateFailed(_why_flat(position.flat, figures))
+
+
+def _why_flat(num_batches: int, figures: Figures) -> str:
+    """What a run without signal dies of, in words."""
+    right, wrong = figures["groups/all_right"], figures["groups/all_wrong"]
+    if _number(figures, "groups/excluded_rows") >= _number(figures, "rollouts"):
+        cause = "no response got a reward: the verifier, the reward or the engine failed on every row"
+    elif _number(figures, "groups/all_right") > _number(figures, "groups/all_wrong"):
+        cause = "every problem is solved by all of its responses: the task is too easy now"
+    elif _number(figures, "response/truncated_share") > 0.5:
+        cause = "most responses are cut off by the response budget before their answer"
+    elif _number(figures, "verdict/unsupported_share") > 0.5:
+        cause = "most responses hold no answer the verifier can read"
+    else:
+        cause = "no response to any problem is right: the task is too hard for this policy"
+    truncated, unsupported = (_number(figures, f"{n}_share") for n in ("response/truncated", "verdict/unsupported"))
+    return (
+        f"{num_batches} batches in a row gave no signal (rl.max_flat_batches): {cause} (in the last one {right} groups all "
+        f"right, {wrong} all wrong, {truncated:.0%} truncated, {unsupported:.0%} without a readable answer). Change the "
+        "problems' difficulty, rl.sampling.response_tokens, or prompt.answer_format."
+    )
 
 
 def headline(figures: Figures) -> dict[str, float | str]:
     """The few figures worth a line on a terminal."""
     shown: dict[str, float | str] = {
-        "reward": figures["reward/mean"] or 0.0,  # type: ignore[dict-item]
+        "reward": _number(figures, "reward/mean"),
         "mixed": f"{figures['groups/mixed']}/{figures['groups/total']}",
-        "tokens": figures["response/tokens_mean"] or 0.0,  # type: ignore[dict-item]
-        "grad": figures.get("grad_norm") or 0.0,  # type: ignore[dict-item]
+        "tokens": _number(figures, "response/tokens_mean"),
+        "grad": _number(figures, "grad_norm"),
     }
     if figures["update/skipped"]:
         shown["skipped"] = str(figures["update/skipped"])
@@ -229,6 +241,11 @@ def headline(figures: Figures) -> dict[str, float | str]:
 
 
 # -- inside ---------------------------------------------------------------------------------------------------------
+
+
+def _number(figures: Figures, name: str) -> float:
+    value = figures.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _grouped(
@@ -271,7 +288,7 @@ def _store(session: Session, batch: Batch, task: Task, rows: Rows, advantage: to
     return file_digest(path)
 
 
-def _split(values: list, sizes: list[int]) -> list[list]:  # type: ignore[type-arg]
+def _split(values: Sequence[Item], sizes: Sequence[int]) -> list[Sequence[Item]]:
     result, first = [], 0
     for size in sizes:
         result.append(values[first : first + size])
@@ -310,11 +327,11 @@ def _check_replay(session: Session, cfg: RLConfig, trainer: Trainer, rows: Rows,
         )
 
 
-def _epochs(session: Session, trainer: Trainer, assigned: object, batch: Batch, figures: Figures) -> Update:
+def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch, figures: Figures) -> Update:
     """mu optimizer steps on one batch; a skip ends them. Each is one event on the ledger."""
     for epoch in range(trainer.epochs):
         started = time.monotonic()
-        update, difference = trainer.step(assigned, batch=batch.index)  # type: ignore[arg-type]
+        update, difference = trainer.step(assigned, batch=batch.index)
         payload: dict[str, JSON] = {"stage": "rl", "batch": batch.index, "epoch": epoch, "lr": update.lr}
         if update.applied:
             payload |= {name: update.metrics[name] for name in ("loss", "grad_norm", "tokens/trained")}
@@ -356,6 +373,7 @@ def _figures(batch: Batch, rows: Rows) -> Figures:
         "step": batch.index,
         "batch": batch.index,
         "policy_version": batch.policy_version,
+        "rollouts": len(verdicts),
         "reward/mean": sum(values) / max(1, len(values)),
         "reward/raw_correct_mean": sum(raw) / len(raw) if raw else None,
         "groups/total": len(batch.groups),

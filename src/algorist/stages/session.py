@@ -124,9 +124,8 @@ class Session:
             weights.load_state(self.policy, latest.path / "weights.safetensors")
         first = 1  # the contract event stays
         target = position.ledger or first
-        if target > self.ledger.position:
+        if target == self.ledger.position + 1 and latest.path is not None and latest.manifest is not None:
             # a kill between committing a checkpoint and announcing it: the event is written now, as it would have been
-            assert latest.manifest is not None and latest.path is not None
             self.ledger.append(
                 EventKind.CHECKPOINT,
                 policy_version=position.applied,
@@ -135,8 +134,9 @@ class Session:
             )
         if target > self.ledger.position or position.metrics > self.metrics.num_rows:
             raise ResumeMismatch(
-                f"{self.folder.root}: the checkpoint {latest.path and latest.path.name} lies {target} events into the run, and the "
-                f"ledger has only {self.ledger.position}. Files are missing; start a new run."
+                f"{self.folder.root}: the checkpoint {latest.path.name if latest.path else ''} lies {target} events and "
+                f"{position.metrics} metrics rows into the run; there are only {self.ledger.position} and "
+                f"{self.metrics.num_rows}. Files are missing; start a new run."
             )
         cut = self.ledger.roll_back(target)
         self.metrics.roll_back(position.metrics)

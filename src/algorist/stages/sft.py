@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from algorist.digest import JSON
 from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
 from algorist.policy.model import Row
@@ -45,7 +46,12 @@ def train_sft(session: Session, cfg: SFTConfig, targets: Sequence[Row]) -> None:
         assert not update.applied or trained == declared, f"SFT must train {declared} target tokens, trained {trained}"
         seconds = time.monotonic() - started
         kind = EventKind.UPDATE_APPLIED if update.applied else EventKind.UPDATE_SKIPPED
-        payload = {"stage": "sft", "step": step, "loss": update.metrics.get("loss", 0.0), "lr": update.lr}
+        payload: dict[str, JSON] = {
+            "stage": "sft",
+            "step": step,
+            "loss": update.metrics.get("loss", 0.0),
+            "lr": update.lr,
+        }
         session.ledger.append(
             kind,
             policy_version=trainer.applied,

@@ -192,7 +192,7 @@ class Trainer:
                 pair=maybe(credit.pair),
             )
             loss = (self.method.loss(part, self.objective) * pick(weight)).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             with torch.no_grad():
                 sums.loss += float(loss)
                 sums.tokens += int(part.mask.sum())
