@@ -139,8 +139,8 @@ def _record(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Item]]:
-    """(id, item) of every line. Raises InputError with file:line."""
+def _rows(path: Path, unknown: Counter[str]) -> Iterator[tuple[str, Item]]:
+    """(id, item) of every line. Raises InputError with file:line. Kinds that are not ours are read as auto, counted."""
     from algorist.errors import InputError
     from algorist.verify.gold import KINDS
     from algorist.verify.item import FORMATS, Item
@@ -164,6 +164,10 @@ def _rows(path: Path) -> Iterator[tuple[str, Item]]:
                 if not isinstance(row.get(field), str | int):
                     raise InputError(f"{where}: field {field!r} must be text: got {row.get(field)!r}.")
             kind, shape = row.get("kind", "auto"), row.get("answer_format", "auto")
+            if kind not in KINDS:
+                unknown[str(kind)] += 1
+            if shape not in FORMATS:
+                raise InputError(f"{where}: answer_format must be one of {', '.join(FORMATS)}: got {shape!r}.")
             yield (
                 str(row["id"]),
                 Item(
@@ -171,7 +175,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Item]]:
                     response=str(row["response"]),
                     kind=kind if kind in KINDS else "auto",
                     truncated=bool(row.get("truncated", False)),
-                    answer_format=shape if shape in FORMATS else "auto",
+                    answer_format=shape,
                 ),
             )
 
@@ -184,11 +188,12 @@ def _file(arguments: argparse.Namespace) -> int:
     partial = out.with_name(out.name + ".partial") if out else None
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     records: list[dict[str, Any]] = []
     target = partial.open("w", encoding="utf-8") if partial else None
     try:
         with VerifierPool(arguments.workers, arguments.deadline, arguments.memory) as pool:
-            for batch in _batches(_rows(Path(arguments.file))):
+            for batch in _batches(_rows(Path(arguments.file), unknown)):
                 verdicts = pool.check_many([item for _, item in batch])
                 for (name, _), verdict in zip(batch, verdicts, strict=True):
                     record = _record(name, verdict)
@@ -212,8 +217,11 @@ def _file(arguments: argparse.Namespace) -> int:
             target.close()
         if partial:
             partial.unlink(missing_ok=True)
-    summary = {"rows": sum(counts.values()), "verdicts": dict(counts), "reasons": dict(reasons), "proofs": proofs,
+    summary = {"rows": sum(counts.values()), "verdicts": dict(counts), "reasons": dict(reasons), "proofs": proofs, "kinds_read_as_auto": dict(unknown),
                "seconds": round(time.perf_counter() - began, 3), "out": str(out) if out else None}  # fmt: skip
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        _say(f"{sum(unknown.values())} rows name a kind that is not ours and were read as auto: {names}")
     if arguments.json:
         _emit({**summary, **({} if out else {"records": records})})
     else:
@@ -264,8 +272,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     ]
     lines += [f"{row['verdict']:12s} {row['second']:11s} {row['rows']:5d}" for row in table]
     lines += ["", f"{len(rows_out)} disagreements"]
-    lines += [f"  {r['problem_id']}/{r['sample']}  gold {r['gold']!r}  answer {r['extracted']!r}  {r['verdict']} ({r['reason']}), "
-              f"math-verify: {r['second']}" for r in rows_out]  # fmt: skip
+    lines += [
+        f"  {r['problem_id']}/{r['sample']}  gold {r['gold']!r}  answer {r['extracted']!r}  "
+        f"{r['verdict']} ({r['reason']}), math-verify: {r['second']}"
+        for r in rows_out
+    ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

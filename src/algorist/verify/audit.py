@@ -45,9 +45,8 @@ class Disagreement:
     """A row that one side pays and the other does not.
 
     Example:
-        >>> row = Row(problem_id="p", sample=0, gold="4", text="", verdict="wrong", reason="different", rule="",
-        extracted="5",
-        ...     raw_correct=False)
+        >>> row = Row(problem_id="p", sample=0, gold="4", text="", verdict="wrong", reason="different",
+        ...     rule="", extracted="5", raw_correct=False)
         >>> Disagreement(row=row, second=True).second
         True
     """
