@@ -217,8 +217,15 @@ def _file(arguments: argparse.Namespace) -> int:
             target.close()
         if partial:
             partial.unlink(missing_ok=True)
-    summary = {"rows": sum(counts.values()), "verdicts": dict(counts), "reasons": dict(reasons), "proofs": proofs, "kinds_read_as_auto": dict(unknown),
-               "seconds": round(time.perf_counter() - began, 3), "out": str(out) if out else None}  # fmt: skip
+    summary = {
+        "rows": sum(counts.values()),
+        "verdicts": dict(counts),
+        "reasons": dict(reasons),
+        "kinds_read_as_auto": dict(unknown),
+        "proofs": proofs,
+        "seconds": round(time.perf_counter() - began, 3),
+        "out": str(out) if out else None,
+    }
     if unknown:
         names = ", ".join(sorted(unknown))
         _say(f"{sum(unknown.values())} rows name a kind that is not ours and were read as auto: {names}")
