@@ -1,0 +1,1 @@
+"""What the command line and Python programs both call: run a recipe, open a model, measure it, ask it."""
