@@ -1,0 +1,98 @@
+"""`algorist explain [METHOD]`: what a method really computes, before a run is spent on it."""
+
+import argparse
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from algorist.cli.common import add_json, emit
+from algorist.errors import InputError
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the verb; torch is imported only when it runs."""
+    parser = subparsers.add_parser(
+        "explain", help="what a method computes: source, reward, coefficient, loss, defaults"
+    )
+    parser.add_argument("method", nargs="?", help="name of a method; without one, all of them in a table")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="keys", help="change a default")
+    add_json(parser)
+    parser.set_defaults(func=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit code 0; InputError (exit code 2) for an unknown method or a setting it does not have."""
+    from algorist.objective.registry import METHODS
+
+    if options.method is None:
+        return _list(METHODS, options)
+    if options.method not in METHODS:
+        near = difflib.get_close_matches(options.method, METHODS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(METHODS)}."
+        raise InputError(f"there is no method {options.method}. {hint}")
+    from algorist.objective.card import card
+
+    content = _checked(card, options.method, _settings(options.keys))
+    if options.json:
+        emit(content)
+    else:
+        print(_text(content))
+    return 0
+
+
+def _list(methods: Mapping[str, Any], options: argparse.Namespace) -> int:
+    if options.json:
+        emit({name: method.coefficient_text for name, method in methods.items()})
+        return 0
+    width = max(map(len, methods))
+    for name, method in methods.items():
+        print(f"{name:{width}}  {method.source:11}  {method.coefficient_text}")
+    return 0
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """key=value pairs as a nested mapping; values are read as YAML, as in recipes."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key:
+            raise InputError(f"--set needs key=value: got {pair!r}. Write, for example, --set beta=0")
+        *path, last = key.split(".")
+        place = settings
+        for part in path:
+            place = place.setdefault(part, {})
+        try:
+            place[last] = YAML(typ="safe", pure=True).load(text)
+        except YAMLError as error:
+            raise InputError(f"--set {key}: the value is no YAML: got {text!r}") from error
+    return settings
+
+
+def _checked(card: Any, name: str, settings: dict[str, Any]) -> Mapping[str, Any]:
+    from pydantic import ValidationError
+
+    try:
+        content: Mapping[str, Any] = card(name, **settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        raise InputError(f"{name}{'.' if where else ''}{where}: {first['msg']}") from error
+    return content
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    lines = [f"{content['name']}: {content['summary']}", f"  from         {content['paper']}"]
+    for key in ("source", "reward", "coefficient", "credit", "loss", "reduction", "group_size", "reuse"):
+        lines.append(f"  {key:12} {content[key]}")
+    lines.append(f"  needs        {', '.join(content['needs']) or 'nothing beyond rewards and log-probs'}")
+    lines.append("formulas that run:")
+    lines += [f"  {key:17} {value}" for key, value in content["formula"].items()]
+    lines.append("settings:")
+    for row in content["defaults"]:
+        value = json.dumps(row["value"]) if not row["required"] else f"{json.dumps(row['value'])} (required)"
+        lines.append(f"  {row['key']} = {value}    {row['meaning']}")
+    return "\n".join(lines)
