@@ -79,7 +79,20 @@ def statements(part: str) -> list[Statement]:
             statement is not None and not begin <= inner < statement.end
         ):  # "Final answer: the answer is 4" states it once
             found.append(statement)
+    last = _last_line(part)
+    if last is not None and not (found and found[-1].end > last.start):
+        found.append(last)
     return found
+
+
+def _last_line(part: str) -> Statement | None:
+    """A last line `A: 42`, the form of question-and-answer transcripts."""
+    text = part.rstrip()
+    start = text.rfind("\n") + 1
+    line = text[start:]
+    if len(line) > 100 or not line.startswith(("A: ", "A：")) or not line[2:].strip():
+        return None
+    return Statement(line[2:].strip(), start, len(text), bool(_HEDGE.search(line)))
 
 
 def _is_heading(part: str, start: int, end: int) -> bool:

@@ -148,13 +148,9 @@ def strip(text: str) -> str:
     before = None
     while text != before:
         before = text
-        text = (
-            text.strip().rstrip(".,;:!。").strip()
-            if not text.rstrip().endswith((r"\,", r"\;", r"\:", r"\!"))
-            else text[:-2]
-        )
-        if text.endswith("!") or (before.rstrip().endswith("!") and re.search(r"[\dA-Za-z)}]!\.?$", before.rstrip())):
-            text = before.rstrip().rstrip(".,;:").rstrip()
+        text = text.strip(" ").rstrip(".,;:")  # not !, which is a factorial
+        if text.endswith("\\"):
+            text = text[:-1]
         for mark in _WRAPPERS:
             if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
                 text = text[len(mark) : -len(mark)]
