@@ -4,6 +4,9 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
+from typing import Any, NoReturn, final
+
+from algorist.errors import InputError
 
 VERBS = {
     "init": "init",
@@ -23,9 +26,22 @@ VERBS = {
 """Verb -> module that registers it, in the order `--help` shows them."""
 
 
+@final
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are InputErrors like all others: one message, exit code 2, JSON where it was asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)  # a script must not break when a longer option is added
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what `main` turns into a message."""
+        raise InputError(f"{message}. See: {self.prog} --help")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all verbs."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="algorist",
         description="Train language models to do mathematics with rewards that can be checked, and prove every step.",
         epilog="Exit codes: 0 done, 1 unexpected, 2 recipe or input, 3 admission refused, 4 gate failed, 5 resume mismatch, "
@@ -35,17 +51,21 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for module in dict.fromkeys(VERBS.values()):
         if not Path(__file__).with_name(f"{module}.py").exists():
-            continue
+            continue  # a verb whose room is not there yet
         importlib.import_module(f"algorist.cli.{module}").add_parser(verbs)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code; every error a user can cause is one message on standard error."""
-    from algorist.cli.common import guarded
+    from algorist.cli.common import guarded, refuse
 
+    argv = sys.argv[1:] if argv is None else argv
     parser = build_parser()
-    arguments = parser.parse_args(argv)
+    try:
+        arguments = parser.parse_args(argv)
+    except InputError as error:
+        return refuse(error, wants_json="--json" in argv)
     if arguments.version:
         from importlib.metadata import version
 

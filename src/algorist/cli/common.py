@@ -22,16 +22,21 @@ def guarded(arguments: argparse.Namespace) -> int:
     try:
         return int((getattr(arguments, "func", None) or arguments.run)(arguments))
     except AlgoristError as error:
-        say(f"algorist: {error}" if error.exit_code != 75 else str(error))
-        if wants_json:
-            emit({"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code})
-        return error.exit_code
+        return refuse(error, wants_json=wants_json)
     except KeyboardInterrupt:
         say("algorist: interrupted; what was committed is safe, the running step is lost")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def refuse(error: AlgoristError, *, wants_json: bool) -> int:
+    """Say what is wrong, as text and where asked for as the one JSON object; the exit code."""
+    say(f"algorist: {error}" if error.exit_code != 75 else str(error))
+    if wants_json:
+        emit({"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code})
+    return error.exit_code
 
 
 def emit(value: JSON) -> None:
@@ -57,6 +62,7 @@ def quiet_libraries() -> None:
     """Offline, no advice, no bars of other libraries; our own progress says what matters."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is first imported, so it must come before
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
