@@ -16,6 +16,9 @@ from algorist.policy.model import CausalPolicy, Row
 from algorist.problems.load import ProblemSet, load_problems
 from algorist.prompts.render import Refused, Renderer
 from algorist.prompts.text import tokenizer_texts
+from algorist.qualify.exclusions import exclude
+from algorist.qualify.policy_gates import freeze
+from algorist.qualify.subject import Subject
 from algorist.recipe.model import Recipe
 from algorist.reward.reward import resolve
 from algorist.rollout.local import LocalEngine
@@ -42,6 +45,9 @@ class Prepared:
     notes: tuple[str, ...]
     """What was dropped, defaulted or found out, in words."""
 
+    base: Path
+    """Folder that relative paths of the recipe start at."""
+
     def close(self) -> None:
         """End the verifier's processes."""
         self.task.verifier.close()
@@ -66,6 +72,7 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         gold_check=check_gold,
         solutions=recipe.sft is not None and recipe.sft.target == "solution",
     )
+    problems = exclude(problems, recipe.qualify.data.exclusions, base)
     notes = problems.report.lines()
     listener.say(notes[0])
     pool = [*problems.sft, *problems.train]
@@ -75,6 +82,7 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         texts=tokenizer_texts(recipe.prompt, pool) if recipe.policy.new else (),
         seed=recipe.seed,
     )
+    freeze(policy, recipe.qualify.parameters)
     listener.say(
         f"policy: {policy.num_parameters() / 1e6:.1f} M parameters, {policy.model.config.model_type}, {recipe.policy.dtype} on "
         f"{policy.device.type}, context {policy.context} tokens"
@@ -104,6 +112,28 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         task=task,
         targets=targets,
         notes=tuple(notes),
+        base=base,
+    )
+
+
+def subject_of(prepared: Prepared) -> Subject:
+    """What the gates look at."""
+    recipe = prepared.recipe
+    return Subject(
+        cfg=recipe.qualify,
+        rl=recipe.rl,
+        has_sft=recipe.sft is not None,
+        seed=recipe.seed,
+        base=prepared.base,
+        policy_path=recipe.policy.path,
+        problems=prepared.problems,
+        dropped_notes=prepared.notes,
+        policy=prepared.policy,
+        engine=prepared.engine,
+        renderer=prepared.renderer,
+        task=prepared.task,
+        response_tokens=response_tokens(recipe),
+        reward_name=recipe.reward.name,
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from algorist.digest import JSON, canonical, digest, sha256
 from algorist.errors import GateFailed, ResumeMismatch, Stopped
 from algorist.evaluate.result import EvaluationResult
-from algorist.launch.prepare import Prepared, prepare, response_tokens
+from algorist.launch.prepare import Prepared, prepare, response_tokens, subject_of
 from algorist.policy import weights
 from algorist.qualify import contract as contracts
+from algorist.qualify.guard import RunGates
 from algorist.recipe.load import Resolved, from_json, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
@@ -159,6 +160,7 @@ def _execute(
             seed=recipe.seed,
             listener=listener,
             stop_requested=stop_requested,
+            gates=RunGates(subject_of(prepared)),
         )
         if resume and ledger.events[-1].kind is EventKind.CLOSED:
             listener.say("this run is finished; its report is built again")
@@ -198,6 +200,7 @@ def _stages(prepared: Prepared, session: Session) -> None:
     def measure(name: str) -> None:
         evaluate_policy(name, session, recipe.evaluate, task, engine, response_tokens=tokens)
 
+    session.gates.before_training(session)
     if recipe.rl is None:
         measure("before")
     if recipe.sft is not None and session.position.phase in ("start", "sft"):
@@ -206,6 +209,7 @@ def _stages(prepared: Prepared, session: Session) -> None:
         measure("before")
         train_rl(session, recipe.rl, task, engine, evaluate=measure)
     measure("after")
+    session.gates.before_export(session)
     _export(prepared, session)
     totals = counts(session.ledger.events)
     session.ledger.append(

@@ -9,6 +9,7 @@ from algorist.evaluate.config import EvaluateConfig
 from algorist.policy.config import PolicyConfig
 from algorist.problems.config import ProblemsConfig
 from algorist.prompts.config import PromptConfig
+from algorist.qualify.config import QualifyConfig
 from algorist.reward.config import RewardConfig
 from algorist.stages.config import RecordConfig, RLConfig, SFTConfig
 
@@ -31,3 +32,4 @@ class Recipe(Config):
     rl: RLConfig | None = Field(default=None, description="Reinforcement learning; null: none.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="How the policy is measured.")
     record: RecordConfig = Field(default=RecordConfig(), description="What is written down.")
+    qualify: QualifyConfig = Field(default=QualifyConfig(), description="What the run must prove.")

@@ -118,6 +118,8 @@ def _default(field: FieldInfo) -> str:
     value = field.default
     if isinstance(value, BaseModel):
         return "as below"
+    if isinstance(value, tuple) and value and all(isinstance(item, BaseModel) for item in value):
+        return f"{len(value)} of them"
     if isinstance(value, float):
         return f"`{value:g}`"
     if isinstance(value, str):

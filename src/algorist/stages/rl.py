@@ -24,7 +24,7 @@ from algorist.stages.session import Session
 from algorist.stages.task import Task
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
-from algorist.train.trainer import Assigned, Difference, Trainer, gate_value
+from algorist.train.trainer import Assigned, Trainer
 
 Item = TypeVar("Item")
 Figures = dict[str, float | int | str | bool | None]
@@ -79,6 +79,7 @@ def train_rl(
         figures = train_batch(session, cfg, task, trainer, sampled)
         session.metrics.append(figures)
         after_batch(session, cfg, figures)
+        session.gates.after_batch(session, trainer, figures)
         session.listener.advance("rl", index + 1, headline(figures))
         if watch is not None:
             watch(figures)
@@ -173,7 +174,7 @@ def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, s
         },
         wall={"rollout_s": round(sampled.rollout_s, 3), "verify_s": round(sampled.verify_s, 3)},
     )
-    _check_replay(session, cfg, trainer, rows, batch)
+    figures |= session.gates.before_update(session, trainer, batch, rows)
     update = _epochs(session, trainer, assigned, batch, figures)
     figures |= {
         "lr": update.lr,
@@ -294,37 +295,6 @@ def _split(values: Sequence[Item], sizes: Sequence[int]) -> list[Sequence[Item]]
         result.append(values[first : first + size])
         first += size
     return result
-
-
-def _check_replay(session: Session, cfg: RLConfig, trainer: Trainer, rows: Rows, batch: Batch) -> None:
-    """At batch 0 and every K: the trainer's log-probabilities of all stored tokens against the sampler's."""
-    if batch.index % cfg.replay.every:
-        return
-    logp, _ = trainer.score(rows, rows.mask.any(1))
-    difference = Difference.of((logp - rows.behaviour)[rows.mask])
-    value = gate_value(difference, cfg.replay.statistic)
-    passed = value <= cfg.replay.nats
-    session.ledger.append(
-        EventKind.REPLAY_CHECK,
-        policy_version=trainer.applied,
-        payload={
-            "batch": batch.index,
-            "statistic": cfg.replay.statistic,
-            "bound_nats": cfg.replay.nats,
-            "mean_nats": difference.mean_nats,
-            "p99_nats": difference.p99_nats,
-            "max_nats": difference.max_nats,
-            "tokens": difference.num_tokens,
-            "passed": passed,
-        },
-    )
-    if not passed:
-        raise GateFailed(
-            f"the trainer must agree with the sampler on stored tokens to {cfg.replay.nats} nats ({cfg.replay.statistic} per "
-            f"token): got {value:.4f} at batch {batch.index} (mean {difference.mean_nats:.4f}, p99 {difference.p99_nats:.4f}, max "
-            f"{difference.max_nats:.4f} over {difference.num_tokens} tokens). With dtype bfloat16 use float32 or a larger "
-            "rl.replay.nats; otherwise sampler and trainer do not hold the same policy."
-        )
 
 
 def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch, figures: Figures) -> Update:

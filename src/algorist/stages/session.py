@@ -18,6 +18,7 @@ from algorist.record.ledger import EventKind, Ledger
 from algorist.record.metrics import Metrics
 from algorist.record.run_folder import RunFolder
 from algorist.stages.config import RecordConfig
+from algorist.stages.gates import Gates, Unguarded
 from algorist.stages.listener import Listener
 from algorist.train.optimizer import load_moments, moments
 from algorist.train.trainer import Trainer
@@ -73,6 +74,8 @@ class Session:
     """Digest of the contract in force."""
     seed: int
     listener: Listener
+    gates: Gates = field(default_factory=Unguarded)
+    """Who looks before a loop goes on."""
     stop_requested: Callable[[], bool] = lambda: False
     """True once a person asked to stop."""
     position: Position = field(default_factory=Position)

@@ -1,0 +1,213 @@
+"""Gates over the policy: matched parents, the declared trainable set, incremental decoding against one full pass."""
+
+import fnmatch
+import json
+from pathlib import Path
+
+import torch
+
+from algorist.digest import JSON, digest, sha256
+from algorist.errors import InputError
+from algorist.policy.build import load_folder
+from algorist.policy.model import CausalPolicy
+from algorist.policy.weights import weights_digest
+from algorist.qualify.config import ParametersConfig
+from algorist.qualify.gate import Gate, Verdict
+from algorist.qualify.naive import Variant, token_logp
+from algorist.qualify.subject import Subject
+from algorist.rollout.local import LocalEngine
+from algorist.train.trainer import Difference
+
+
+def freeze(policy: CausalPolicy, cfg: ParametersConfig) -> int:
+    """Stop the gradient of every parameter that a pattern names; returns how many were frozen.
+
+    Raises InputError for a pattern that names none: a typing error must not unfreeze a router.
+    """
+    named = dict(policy.model.named_parameters())
+    chosen: set[str] = set()
+    for pattern in cfg.frozen:
+        found = fnmatch.filter(named, pattern)
+        if not found:
+            raise InputError(
+                f"qualify.parameters.frozen: {pattern!r} must name at least one parameter, it names none. The policy has, for "
+                f"example, {', '.join(sorted(named)[:3])}."
+            )
+        chosen |= set(found)
+    for name in chosen:
+        named[name].requires_grad_(False)
+    if chosen and len(chosen) == len(named):
+        raise InputError("qualify.parameters.frozen: names every parameter, so nothing would be trained. Name fewer.")
+    return len(chosen)
+
+
+def parameters_gate(subject: Subject) -> Gate:
+    """The trainable set is the declared one; routers of a mixture are counted, frozen or not."""
+    model, patterns = subject.policy.model, subject.cfg.parameters.frozen
+    declared = {n for n, _ in model.named_parameters() if any(fnmatch.fnmatchcase(n, p) for p in patterns)}
+    frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
+    strays = sorted(declared ^ frozen)
+    routers = router_parameters(subject.policy)
+    figures: dict[str, JSON] = {
+        "parameters": subject.policy.num_parameters(),
+        "trainable": sum(p.numel() for p in subject.policy.parameters()),
+        "frozen_tensors": len(frozen),
+        "frozen": frozen_digest(subject.policy),
+        "router_tensors": len(routers),
+        "router_tensors_trainable": sum(name not in frozen for name in routers),
+    }
+    trainable = [n for n in routers if n not in frozen]
+    cause = ""
+    verdict = Verdict.PASSED
+    if strays:
+        side = "frozen, and no pattern says so" if strays[0] in frozen else "declared frozen, and would be trained"
+        cause, verdict = (
+            f"{len(strays)} parameters differ from the declared set (first: {strays[0]} is {side})",
+            Verdict.FAILED,
+        )
+    elif trainable:
+        cause = f"{len(trainable)} router tensors are trained, which lets expert load drift (first: {trainable[0]})"
+        verdict = Verdict.REPORTED
+    remedy = {
+        Verdict.FAILED: "Name the parameters in qualify.parameters.frozen.",
+        Verdict.REPORTED: f"Freeze them: qualify.parameters.frozen: ['{_pattern(trainable[0])}'], or watch router/max_over_mean."
+        if trainable
+        else "",
+    }.get(verdict, "")
+    return Gate(
+        name="parameters", value=len(strays), threshold=0, unit="parameters off the declared set", verdict=verdict,
+        cause=cause, remedy=remedy, figures=figures,
+    )  # fmt: skip
+
+
+def router_parameters(policy: CausalPolicy) -> list[str]:
+    """Names of the parameters that choose experts."""
+    config = policy.model.config
+    experts = [getattr(config, key, None) for key in ("num_experts", "num_local_experts", "n_routed_experts")]
+    count = next((int(e) for e in experts if e), 0)
+    if not count:
+        return []
+    return [
+        name
+        for name, p in policy.model.named_parameters()
+        if p.ndim == 2 and p.shape[0] == count and ("gate" in name or "router" in name)
+    ]
+
+
+def _pattern(name: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
+    """Policy, reference and serving copy carry the same weights, of the declared step.
+
+    Reads the folders that qualify.parents names; raises InputError where one is no model folder.
+    """
+    cfg = subject.cfg.parents
+    own = weights_digest(subject.policy)
+    digests = {"policy": own}
+    if cfg.weights is not None:
+        digests["declared"] = cfg.weights
+    if reference is not None:
+        digests["reference"] = weights_digest(reference)
+    if isinstance(subject.engine, LocalEngine):
+        same = subject.engine.policy is subject.policy
+        digests["sampler"] = own if same else weights_digest(subject.engine.policy)
+    steps: dict[str, int | None] = {}
+    if cfg.step is not None and subject.policy_path is not None:
+        steps["policy"] = saved_step((subject.base / subject.policy_path).resolve())
+    for name, path in (("reference", cfg.reference), ("serving", cfg.serving)):
+        if path is not None:
+            folder = (subject.base / path).resolve()
+            model, tokenizer = load_folder(folder)
+            digests[name] = weights_digest(
+                CausalPolicy(model, tokenizer, dtype=subject.policy.dtype, device=torch.device("cpu"))
+            )
+            steps[name] = saved_step(folder)
+    strangers = [name for name, d in digests.items() if d != own]
+    wrong = [name for name, step in steps.items() if cfg.step is not None and step not in (None, cfg.step)]
+    words = [f"{name} carries weights {digests[name][:12]}, the policy {own[:12]}" for name in strangers]
+    words += [f"{name} was saved at step {steps[name]}, not {cfg.step}" for name in wrong]
+    return Gate(
+        name="parents",
+        value=len(strangers) + len(wrong),
+        threshold=0,
+        unit="parents that do not match",
+        verdict=Verdict.FAILED if words else Verdict.PASSED,
+        cause="; ".join(words),
+        remedy="Start policy, reference and sampler from one checkpoint." if words else "",
+        figures={"digests": dict(digests), "steps": dict(steps), "declared_step": cfg.step},
+    )
+
+
+def saved_step(folder: Path) -> int | None:
+    """Training step a checkpoint folder says it was saved at; None where it does not say."""
+    for name, key in (
+        ("trainer_state.json", "global_step"),
+        ("algorist.json", "step"),
+        ("training_state.json", "step"),
+    ):
+        file = folder / name
+        if file.is_file():
+            try:
+                value = json.loads(file.read_bytes()).get(key)
+            except (ValueError, AttributeError) as error:
+                raise InputError(f"{file}: must be a JSON object with the training step: {error}") from error
+            if value is not None:
+                return int(value)
+    return None
+
+
+def cache_gate(subject: Subject) -> Gate:
+    """Decode a few prompts step by step with the cache, and score the same tokens by one plain pass."""
+    cfg, plan = subject.cfg.cache, subject.plan
+    problems = (subject.trained or subject.problems.heldout)[: cfg.prompts]
+    prompts = [subject.task.prompts[p.id] for p in problems if p.id in subject.task.prompts]
+    if not prompts:
+        return Gate(
+            name="cache", value=None, threshold=cfg.nats, unit="nats", verdict=Verdict.ABSENT, cause="no prompts"
+        )
+    temperature = plan.temperature or 1.0
+    short = type(plan)(
+        temperature=temperature,
+        top_p=plan.top_p,
+        response_tokens=min(plan.response_tokens, cfg.tokens),
+        stop_ids=plan.stop_ids,
+    )
+    groups = subject.engine.generate(
+        prompts, num_samples=1, plan=short, policy_version=0, seed=subject.seed, salt="cache-gate"
+    )
+    variant = Variant(temperature=temperature, top_p=plan.top_p)
+    gaps = [
+        token_logp(subject.policy, r.prompt_ids, r.token_ids, variant) - torch.tensor(r.behaviour_logp)
+        for group in groups
+        for r in group
+        if r.token_ids
+    ]
+    difference = Difference.of(torch.cat(gaps) if gaps else torch.zeros(0))
+    failed = not difference.mean_nats <= cfg.nats or not gaps
+    return Gate(
+        name="cache",
+        value=difference.mean_nats,
+        threshold=cfg.nats,
+        unit="nats",
+        verdict=Verdict.FAILED if failed else Verdict.PASSED,
+        cause="decoding step by step with the key-value cache gives other log-probabilities than one full forward pass"
+        if failed
+        else "",
+        remedy="Check cache layout, position ids and attention mask of the engine; with bfloat16 raise qualify.cache.nats."
+        if failed
+        else "",
+        figures={"p99_nats": difference.p99_nats, "max_nats": difference.max_nats, "tokens": difference.num_tokens},
+    )
+
+
+def frozen_digest(policy: CausalPolicy) -> str:
+    """sha256 over the parameters that must not move; equal before and after training."""
+    frozen = {n: p for n, p in policy.model.named_parameters() if not p.requires_grad}
+    return digest(
+        {
+            n: sha256(p.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            for n, p in frozen.items()
+        }
+    )
