@@ -44,7 +44,7 @@ _HEDGE = _words(
     r"\b(?:uncertain|depends)\b",
     "可能|也许|不确定|大概",
 )
-_SENTENCE_END = re.compile(r"\.(?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
+_SENTENCE_END = re.compile(r"[.．](?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
 _ASIDE = _words(
     r"(?:,|，)?\s+(?:because|since|as required|which|where|when|so that|hence|therefore|i\.e\.|that is|rounded)\b",
     r"[,，]\s*(?:so|and so|thus|because)\b",

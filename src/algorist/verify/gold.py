@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from algorist.verify import choices
+
 KINDS = ("auto", "number", "expression", "choice", "blanks", "list")
 
 
@@ -42,6 +44,15 @@ def plain(gold: str, kind: str) -> str:
         if members is not None:
             return ", ".join(members)
     return gold
+
+
+def is_choice(gold: str) -> bool:
+    """True where a gold of kind auto is read as option letters.
+
+    >>> is_choice("(B)"), is_choice("AC"), is_choice("x")
+    (True, True, False)
+    """
+    return choices.of_gold(gold) is not None
 
 
 def _literal_list(text: str) -> list[str] | None:

@@ -192,12 +192,18 @@ class Parser:
                 self.take()
                 sign = self.take().text if self.peek().text in ("+", "-") else "+"
                 node = vectors.mul([node, tree.power(self.signed(sign, self.denominator()), tree.MINUS_ONE)])
-            elif self.starts_operand(token) and not (stop_at_functions and self.starts_function(token)):
+            elif stop_at_functions and (self.starts_function(token) or self.ends_argument(token)):
+                return node
+            elif self.starts_operand(token):
                 if token.kind == "num":
                     self.refuse_digit_after_digit()
                 node = vectors.mul([node, self.factor()])
             else:
                 return node
+
+    def ends_argument(self, token: Token) -> bool:
+        """cos x(1 - y) is cos(x) (1 - y), but sin 2(x + 1) is sin(2(x + 1))."""
+        return token.text in ("(", "[", r"\{", "|") and self.tokens[self.position - 1].kind != "num"
 
     def denominator(self) -> Node:
         """What a slash divides by: 1/2x is x/2, but 1/sqrt2 and 1/(2a) are whole."""
