@@ -1,18 +1,20 @@
 """All stages of a recipe, in order: SFT, evaluation, RL, evaluation, export, report; and how a stopped run goes on."""
 
 import json
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from algorist.digest import JSON, canonical, digest, sha256
-from algorist.errors import GateFailed, ResumeMismatch, Stopped
+from algorist.errors import AdmissionRefused, GateFailed, InputError, ResumeMismatch
 from algorist.evaluate.result import EvaluationResult
 from algorist.launch.prepare import Prepared, prepare, response_tokens, subject_of
 from algorist.policy import weights
 from algorist.qualify import contract as contracts
+from algorist.qualify import receipt
 from algorist.qualify.guard import RunGates
-from algorist.recipe.load import Resolved, from_json, to_json
+from algorist.recipe.load import Resolved, from_json, load, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
 from algorist.record.ledger import Counts, EventKind, Ledger, counts
@@ -55,28 +57,68 @@ def run(
         RunFolder.create(out)  # refuse a used folder before the slow part
     prepared = prepare(resolved.recipe, base=resolved.base_dir, plugin=plugin, listener=listener)
     try:
-        document = make_contract(prepared)
-        folder = RunFolder.create(out)
-        with folder.lease():
-            commit.atomic_write(folder.contract, canonical(document))
-            origin: dict[str, JSON] = {"base": str(resolved.base_dir.resolve()), "plugin": plugin}
-            commit.atomic_write(folder.logs / "origin.json", canonical(origin))
-            return _execute(prepared, folder, document, listener, stop_requested, resume=False)
+        return run_prepared(prepared, out, listener=listener, plugin=plugin, stop_requested=stop_requested)
     finally:
         prepared.close()
 
 
-def resume(path: Path, *, listener: Listener, stop_requested: Callable[[], bool] = Never) -> Finished:
-    """Go on with a run from its newest checkpoint, to the same result as if it had never been stopped."""
+def run_prepared(
+    prepared: Prepared,
+    out: Path,
+    *,
+    listener: Listener,
+    plugin: str | None = None,
+    stop_requested: Callable[[], bool] = Never,
+) -> Finished:
+    """A new run of a recipe that is loaded already; the caller closes `prepared`."""
+    document = make_contract(prepared)
+    folder = RunFolder.create(out)
+    with folder.lease():
+        commit.atomic_write(folder.contract, canonical(document))
+        origin: dict[str, JSON] = {"base": str(prepared.base.resolve()), "plugin": plugin}
+        commit.atomic_write(folder.logs / "origin.json", canonical(origin))
+        return _execute(prepared, folder, document, listener, stop_requested, resume=False)
+
+
+def resume(
+    path: Path,
+    *,
+    listener: Listener,
+    stop_requested: Callable[[], bool] = Never,
+    amend: bool = False,
+    overrides: Sequence[str] = (),
+) -> Finished:
+    """Go on with a run from its newest checkpoint, to the same result as if it had never been stopped.
+
+    amend: go on although something differs from the contract, under a new one that names the old; `overrides` (texts
+    like "rl.updates=10") may then change the recipe.
+    """
     folder = RunFolder.open(path)
     document, recipe, base, plugin = read_run(folder)
+    if overrides and not amend:
+        raise InputError("resume: settings belong to the contract and are changed with --amend only. Add --amend.")
+    if overrides:
+        recipe = amended(recipe, overrides)
     with folder.lease():
         prepared = prepare(recipe, base=base, plugin=plugin, listener=listener)
         try:
-            _must_match(document, make_contract(prepared), path)
-            return _execute(prepared, folder, document, listener, stop_requested, resume=True)
+            now = make_contract(prepared)
+            if contracts.same(document, now):
+                return _execute(prepared, folder, document, listener, stop_requested, resume=True)
+            if not amend:
+                raise _mismatch(document, now, path)
+            now["amends"] = digest(document)
+            return _execute(prepared, folder, now, listener, stop_requested, resume=True, amends=document)
         finally:
             prepared.close()
+
+
+def amended(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """A recipe with settings changed, checked as a whole. Raises RecipeError."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "contract-recipe.yaml"
+        file.write_bytes(canonical(to_json(recipe)))
+        return load(file, overrides).recipe
 
 
 def read_run(folder: RunFolder) -> tuple[dict[str, JSON], Recipe, Path, str | None]:
@@ -97,7 +139,7 @@ def make_contract(prepared: Prepared) -> dict[str, JSON]:
     """The contract of a prepared recipe; see `qualify.contract`."""
     recipe, policy = prepared.recipe, prepared.policy
     problems = prepared.problems
-    settings = to_json(recipe)
+    settings = recipe.model_dump(mode="json")
     return contracts.build(
         recipe=settings,
         recipe_digest=sha256(canonical(settings)),
@@ -139,11 +181,15 @@ def _execute(
     stop_requested: Callable[[], bool],
     *,
     resume: bool,
+    amends: dict[str, JSON] | None = None,
 ) -> Finished:
     recipe = prepared.recipe
     name = digest(document)
     sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
-    with Ledger.open(folder.ledger, contract=name) as ledger, Metrics(folder.metrics, sinks) as metrics:
+    with (
+        Ledger.open(folder.ledger, contract=name, amend=amends is not None) as ledger,
+        Metrics(folder.metrics, sinks) as metrics,
+    ):
         if not ledger.events:
             ledger.append(
                 EventKind.CONTRACT,
@@ -167,18 +213,24 @@ def _execute(
         else:
             if resume:
                 session.restore()
+            if amends is not None:
+                _amend(session, folder, document, amends)
             try:
                 _stages(prepared, session)
-            except Stopped:
-                raise
-            except GateFailed as error:
-                ledger.append(
-                    EventKind.GATE,
-                    policy_version=session.position.applied,
-                    payload={"name": "run", "passed": False, "message": str(error)},
-                )
+            except (GateFailed, AdmissionRefused) as error:
+                if ledger.events[-1].kind is not EventKind.REFUSED:
+                    ledger.append(
+                        EventKind.GATE,
+                        policy_version=session.position.applied,
+                        payload={"name": "run", "passed": False, "message": str(error)},
+                    )
+                receipt.issue(folder, ledger.events)
                 raise
         events = ledger.events
+    issued = receipt.issue(folder, events)
+    listener.say(
+        f"receipt: {issued.status}{': ' + '; '.join(issued.reasons) if issued.reasons else ''} ({issued.path.name})"
+    )
     results = {
         n: EvaluationResult.read(folder.evaluation(n)) for n in ("before", "after") if folder.evaluation(n).exists()
     }
@@ -282,21 +334,29 @@ def _card(prepared: Prepared, session: Session) -> str:
     return "\n".join(lines)
 
 
-def _must_match(stored: dict[str, JSON], now: dict[str, JSON], path: Path) -> None:
-    """Raise ResumeMismatch naming what differs between the run's contract and the present one."""
-    if digest(stored) == digest(now):
-        return
-    differing = [f"{key}" for key in sorted(stored.keys() | now.keys()) if stored.get(key) != now.get(key)]
-    details = []
-    for key in differing:
-        a, b = stored.get(key), now.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            details += [
-                f"{key}.{k}: {a.get(k)} -> {b.get(k)}" for k in sorted(a.keys() | b.keys()) if a.get(k) != b.get(k)
-            ]
-        else:
-            details.append(key)
-    raise ResumeMismatch(
-        f"{path}: a resume must find what the run began with; different now: {'; '.join(details)[:600]}. Put it back, or start "
-        "a new run."
+def _amend(session: Session, folder: RunFolder, document: dict[str, JSON], old: dict[str, JSON]) -> None:
+    """Both contracts kept, the change on the ledger, the new contract in force: in this order, so that a kill loses none."""
+    for kept in (old, document):
+        commit.atomic_write(folder.root / "contracts" / f"{digest(kept)}.json", canonical(kept))
+    session.ledger.append(
+        EventKind.CONTRACT,
+        policy_version=session.position.applied,
+        payload={
+            "name": str(session.folder.root.name),
+            "recipe_digest": document["recipe_digest"],
+            "seed": session.seed,
+            "amends": digest(old),
+            "changes": contracts.differences(old, document),
+        },
+    )
+    commit.atomic_write(folder.contract, canonical(document))
+    session.listener.say(f"contract amended: {'; '.join(contracts.differences(old, document))}")
+
+
+def _mismatch(stored: dict[str, JSON], now: dict[str, JSON], path: Path) -> ResumeMismatch:
+    """What differs between the run's contract and the present one, in words."""
+    found = contracts.differences(stored, now)
+    return ResumeMismatch(
+        f"{path}: a resume must find what the run began with; different now: {'; '.join(found)[:600]}. Put it back, start a new "
+        "run, or go on under a new contract that names this one: algorist resume RUN --amend."
     )

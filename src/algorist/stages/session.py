@@ -125,8 +125,7 @@ class Session:
         if latest.path is not None:
             position = _read_position(latest.path / "state.json")
             weights.load_state(self.policy, latest.path / "weights.safetensors")
-        first = 1  # the contract event stays
-        target = position.ledger or first
+        target = max(position.ledger, self._sealed())
         if target == self.ledger.position + 1 and latest.path is not None and latest.manifest is not None:
             # a kill between committing a checkpoint and announcing it: the event is written now, as it would have been
             self.ledger.append(
@@ -179,6 +178,12 @@ class Session:
             )
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _sealed(self) -> int:
+        """Events that no resume cuts: everything up to the last contract or refusal."""
+        counted = [e for e in self.ledger.events if e.kind is not EventKind.RESUMED]
+        kinds = [i for i, e in enumerate(counted, start=1) if e.kind in (EventKind.CONTRACT, EventKind.REFUSED)]
+        return kinds[-1] if kinds else 0
 
     def _write(self, folder: Path, trainer: Trainer | None) -> None:
         weights.save_state(self.policy, folder / "weights.safetensors")
