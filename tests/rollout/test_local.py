@@ -50,7 +50,9 @@ def test_a_rollout_does_not_depend_on_what_it_was_batched_with(make_policy) -> N
         assert [r.token_ids for r in alone] == [r.token_ids for r in group]
         for a, b in zip(alone, group, strict=True):
             np.testing.assert_allclose(a.behaviour_logp, b.behaviour_logp, atol=2e-5)
-    assert [[r.token_ids for r in g] for g in generate(policy, max_rows=4)] == [[r.token_ids for r in g] for g in together]
+    assert [[r.token_ids for r in g] for g in generate(policy, max_rows=4)] == [
+        [r.token_ids for r in g] for g in together
+    ]
     reversed_order = generate(policy, PROMPTS[::-1])
     assert [[r.token_ids for r in g] for g in reversed_order[::-1]] == [[r.token_ids for r in g] for g in together]
 
@@ -64,7 +66,9 @@ def test_more_samples_leave_the_first_ones_as_they_were(make_policy) -> None:
 def test_same_seed_same_rollouts_other_version_others(make_policy) -> None:
     policy = make_policy()
     assert generate(policy) == generate(policy)
-    assert [r.token_ids for g in generate(policy, version=1) for r in g] != [r.token_ids for g in generate(policy) for r in g]
+    assert [r.token_ids for g in generate(policy, version=1) for r in g] != [
+        r.token_ids for g in generate(policy) for r in g
+    ]
 
 
 def test_finish_reasons_are_told_by_the_sampler(make_policy) -> None:

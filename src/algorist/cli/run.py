@@ -58,7 +58,7 @@ def start(arguments: argparse.Namespace) -> int:
 
     set_threads(arguments.threads)
     with Terminal() as listener, stop_on_request(listener.say) as asked:
-        from algorist.launch.run import run
+        from algorist.api.runs import run
 
         listener.say(f"recipe {resolved.recipe.name} ({resolved.digest[:12]}), run folder {out}")
         finished = run(resolved, out, listener=listener, plugin=arguments.plugin, stop_requested=asked)
@@ -78,7 +78,7 @@ def go_on(arguments: argparse.Namespace) -> int:
         threads = json.loads(folder.contract.read_bytes()).get("numerics", {}).get("threads")
     set_threads(threads)
     with Terminal() as listener, stop_on_request(listener.say) as asked:
-        from algorist.launch.run import resume
+        from algorist.api.runs import resume
 
         finished = resume(arguments.run, listener=listener, stop_requested=asked)
     return _close(finished, wants_json=arguments.json)
@@ -110,6 +110,10 @@ def _rehearse(arguments: argparse.Namespace, resolved: "Resolved") -> int:
     from algorist.launch.prepare import prepare
     from algorist.recipe.derived import derived
 
+    if arguments.plugin is not None:
+        from algorist.api.runs import import_plugin
+
+        import_plugin(arguments.plugin)
     set_threads(arguments.threads)
     with Terminal(force_plain=True) as listener:
         prepared = prepare(resolved.recipe, base=resolved.base_dir, plugin=arguments.plugin, listener=listener)

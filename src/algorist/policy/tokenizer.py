@@ -19,7 +19,7 @@ def train_tokenizer(cfg: NewTokenizerConfig, texts: Iterable[str], *, context: i
 
     >>> tok = train_tokenizer(NewTokenizerConfig(), ["3+4=7"], context=16)
     >>> tok("7=4").input_ids, tok.decode([3, 4])
-    ([7, 8, 6], '+3')
+    ([6, 7, 5], '+3')
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

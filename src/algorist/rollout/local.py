@@ -1,8 +1,9 @@
 """The embedded engine: batched sampling with a key-value cache, in the process that trains.
 
 Prompts are prefilled once each through the same prefix trie that the trainer uses. Rows whose prefix is equal so far
-share one line of the key-value cache; a finished row leaves it at once. A row's random numbers come from its own seed, so it does not depend on the rows
-it was batched with (up to the last bits of a matrix product, whose summation order may follow the batch size).
+share one line of the key-value cache; a finished row leaves it at once. A row's random numbers come from its own
+seed, so it does not depend on the rows it was batched with (up to the last bits of a matrix product, whose summation
+order may follow the batch size).
 """
 
 from collections.abc import Sequence
@@ -164,8 +165,8 @@ def sample(
 
     >>> plan = SamplingPlan(temperature=1.0, response_tokens=1, stop_ids=frozenset())
     >>> token, logp, finite = sample(torch.zeros(1, 4), np.array([0.6]), plan)
-    >>> token.tolist(), logp.round(4).tolist(), finite.tolist()
-    ([2], [-1.3863], [True])
+    >>> token.tolist(), round(float(logp[0]), 4), finite.tolist()
+    ([2], -1.3863, [True])
     """
     finite = torch.isfinite(logits).all(dim=-1)
     logits = torch.where(finite[:, None], logits, 0.0)
