@@ -20,6 +20,7 @@ from algorist.record import commit
 from algorist.record.ledger import Counts, EventKind, Ledger, counts
 from algorist.record.metrics import Metrics, open_sink
 from algorist.record.run_folder import RunFolder
+from algorist.report import build as build_report
 from algorist.stages.evaluate import evaluate_policy
 from algorist.stages.listener import Listener
 from algorist.stages.rl import train_rl
@@ -234,7 +235,7 @@ def _execute(
     results = {
         n: EvaluationResult.read(folder.evaluation(n)) for n in ("before", "after") if folder.evaluation(n).exists()
     }
-    report = folder.report
+    report = build_report(folder.root)
     return Finished(
         folder=folder.root,
         before=results.get("before"),
