@@ -64,10 +64,10 @@ def sample(
     prompt = model.renderer.prompt(problem)
     refused = model.renderer.refusal(problem, prompt.token_ids, context=model.policy.context, response_tokens=budget)
     if refused is not None and refused.reason != "is_example":
-        raise InputError(f"sample: this model cannot be asked that: {refused.detail or refused.reason}. Change the question.")
-    plan = SamplingPlan(
-        temperature=temperature, top_p=top_p, response_tokens=budget, stop_ids=model.renderer.stop_ids
-    )
+        raise InputError(
+            f"sample: this model cannot be asked that: {refused.detail or refused.reason}. Change the question."
+        )
+    plan = SamplingPlan(temperature=temperature, top_p=top_p, response_tokens=budget, stop_ids=model.renderer.stop_ids)
     engine = LocalEngine(model.policy)
     [rollouts] = engine.generate(
         [prompt], num_samples=1 if temperature == 0 else n, plan=plan, policy_version=0, seed=seed, salt="asked"

@@ -1,7 +1,7 @@
 """A model on a set of problems: greedy accuracy, mean@k, pass@k, maj@k with intervals. The verb `eval` calls this."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -17,10 +17,10 @@ from algorist.problems.config import JsonlConfig
 from algorist.problems.rows import read_file
 from algorist.problems.split import distinct
 from algorist.prompts.render import Refused
-from algorist.rollout.local import LocalEngine
-from algorist.verify import check_gold
 from algorist.rollout.engine import RolloutEngine, SamplingPlan
+from algorist.rollout.local import LocalEngine
 from algorist.stages.listener import Listener, Silent
+from algorist.verify import check_gold
 from algorist.verify.item import Item
 from algorist.verify.pool import VerifierPool
 
@@ -85,7 +85,9 @@ def evaluate_model(
             name,
             problems=kept,
             prompts=[prompts[problem.id] for problem in kept],
-            engine=_Told(LocalEngine(model.policy, max_rows=rows), rows, listener, len(kept) * (cfg.greedy + cfg.samples)),
+            engine=_Told(
+                LocalEngine(model.policy, max_rows=rows), rows, listener, len(kept) * (cfg.greedy + cfg.samples)
+            ),
             grade=grade,
             cfg=cfg,
             response_tokens=budget,
@@ -115,7 +117,9 @@ def read_problems(cfg: JsonlConfig, base: Path) -> tuple[tuple[Problem, ...], tu
         else:
             lines.append(f"{where}: gold_refused, gold {problem.gold!r}: {reason}")
     if not found:
-        raise InputError(f"{base / cfg.path}: no usable problem ({len(lines)} dropped; first: {lines[0]}). Correct the file.")
+        raise InputError(
+            f"{base / cfg.path}: no usable problem ({len(lines)} dropped; first: {lines[0]}). Correct the file."
+        )
     return tuple(found), tuple(lines)
 
 
@@ -161,5 +165,3 @@ class _Told:
             self._done += num_samples * len(prompts[first : first + step])
             self._listener.advance("evaluate", self._done, {})
         return found
-
-

@@ -1,16 +1,20 @@
 """Recipes and runs from Python; the verbs `run`, `sft`, `rl` and `resume` call these."""
 
+import importlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from algorist.errors import InputError
+from algorist.errors import GateFailed, InputError, Stopped
 from algorist.launch.run import Finished
 from algorist.launch.run import resume as launch_resume
 from algorist.launch.run import run as launch_run
 from algorist.recipe.checks import check_files
 from algorist.recipe.failure import raise_all
 from algorist.recipe.load import Resolved, load
+from algorist.record.run_folder import RunFolder
+from algorist.report.page import build
 from algorist.reward.reward import RewardFunction
 from algorist.stages.listener import Listener, Silent
 
@@ -52,8 +56,11 @@ def run(
         plugin, name = named(reward)
         overrides = [*overrides, f"reward.name={name}"]
     resolved = recipe if isinstance(recipe, Resolved) else load_recipe(recipe, overrides)
-    return launch_run(
-        resolved, Path(out), listener=listener or Silent(), plugin=plugin, stop_requested=stop_requested
+    if plugin is not None:
+        import_plugin(plugin)
+    out, told = Path(out), listener or Silent()
+    return _with_report(
+        out, lambda: launch_run(resolved, out, listener=told, plugin=plugin, stop_requested=stop_requested)
     )
 
 
@@ -64,7 +71,50 @@ def resume(
 
     Raises InputError where `path` is no run folder, ResumeMismatch (5) where the run cannot find what it began with.
     """
-    return launch_resume(Path(path), listener=listener or Silent(), stop_requested=stop_requested)
+    path, told = Path(path), listener or Silent()
+    folder = RunFolder.open(path)
+    plugin = plugin_of(folder)
+    if plugin is not None:
+        import_plugin(plugin)
+    return _with_report(path, lambda: launch_resume(path, listener=told, stop_requested=stop_requested))
+
+
+def plugin_of(folder: RunFolder) -> str | None:
+    """The module that a run was started with, where it was started with one."""
+    try:
+        value = json.loads((folder.logs / "origin.json").read_bytes()).get("plugin")
+    except (OSError, ValueError, AttributeError):  # the resume itself says what is wrong with the file
+        return None
+    return value if isinstance(value, str) else None
+
+
+def import_plugin(name: str) -> None:
+    """Import a module named on the command line; one in the current folder is found too.
+
+    Raises InputError with what the module itself raised.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        raise InputError(
+            f"--plugin {name}: the module could not be imported ({type(error).__name__}: {error}). It must be importable "
+            "from here, for example a .py file in the current folder."
+        ) from error
+
+
+def _with_report(folder: Path, work: Callable[[], Finished]) -> Finished:
+    """Do the work and build the page about it, also where a gate failed or a person stopped it."""
+    try:
+        finished = work()
+    except (GateFailed, Stopped):
+        build(folder)
+        raise
+    build(folder)
+    return finished
 
 
 def named(reward: RewardFunction) -> tuple[str, str]:

@@ -149,8 +149,8 @@ def _given_suites(arguments: argparse.Namespace) -> "tuple[PromptConfig | None, 
 
 def _recipe_suite(arguments: argparse.Namespace) -> "tuple[PromptConfig | None, list[Suite]]":
     from algorist.api.runs import load_recipe
-    from algorist.prompts.text import pick_examples
     from algorist.problems.load import load_problems
+    from algorist.prompts.text import pick_examples
     from algorist.verify import check_gold
 
     resolved = load_recipe(arguments.recipe)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from algorist.cli.look_model import ModelFacts
     from algorist.cli.look_problems import ProblemFacts
     from algorist.cli.write_recipe import Choices
+    from algorist.digest import JSON
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,9 +24,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("init", help=text, description=text)
     parser.add_argument("model", help="a Hugging Face model folder, or - for a small model from random weights")
     parser.add_argument("problems", type=Path, help="a jsonl or parquet file with questions and answers")
-    parser.add_argument("--out", type=Path, default=Path("recipe.yaml"), help="the recipe to write (default recipe.yaml)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("recipe.yaml"), help="the recipe to write (default recipe.yaml)"
+    )
     parser.add_argument("--question", metavar="FIELD", help="field with the question (default: guessed, and said)")
-    parser.add_argument("--answer", metavar="FIELD", help="field with the reference answer (default: guessed, and said)")
+    parser.add_argument(
+        "--answer", metavar="FIELD", help="field with the reference answer (default: guessed, and said)"
+    )
     add_json(parser)
     parser.set_defaults(func=init_verb)
 
@@ -58,7 +63,9 @@ def init_verb(arguments: argparse.Namespace) -> int:
         say(line)
     unit = "tokens" if model else "characters (one token each)"
     q, a = lengths.question, lengths.answer
-    say(f"lengths in {unit}, median / 95 % / longest: question {q[0]} / {q[1]} / {q[2]}, {lengths.of} {a[0]} / {a[1]} / {a[2]}")
+    say(
+        f"lengths in {unit}, median / 95 % / longest: question {q[0]} / {q[1]} / {q[2]}, {lengths.of} {a[0]} / {a[1]} / {a[2]}"
+    )
     choices = choose(out=out, model=model, problems=problems, lengths=lengths, file=arguments.problems)
     for note in choices.notes:
         say(f"note: {note}")
@@ -112,14 +119,16 @@ def write_checked(out: Path, text: str) -> None:
     except InputError as error:
         if not str(error).startswith(str(trial)):
             raise
-        raise AlgoristError(f"init wrote a recipe that does not pass its own check; please report this: {error}") from error
+        raise AlgoristError(
+            f"init wrote a recipe that does not pass its own check; please report this: {error}"
+        ) from error
     finally:
         trial.unlink(missing_ok=True)
 
 
 def _as_json(
     out: Path, model: "ModelFacts | None", problems: "ProblemFacts", lengths: Lengths, choices: "Choices"
-) -> "dict[str, object]":
+) -> "dict[str, JSON]":
     from collections import Counter
 
     return {

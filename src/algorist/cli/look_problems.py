@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,15 +191,10 @@ def _first_rows(path: Path) -> list[Mapping[str, Any]]:
         raise InputError(str(error).replace("problems.source.path is relative to the recipe's folder.", "")) from error
     import gzip
 
-    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
-    rows: list[Mapping[str, Any]] = []
-    with opened as file:
-        for line in file:
-            if line.strip():
-                rows.append(json.loads(line))
-            if len(rows) == _LOOKED_AT:
-                break
-    return rows
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        lines = (line.decode("utf-8-sig") for line in file if line.strip())
+        return [json.loads(line) for line in islice(lines, _LOOKED_AT)]
 
 
 def _named(names: Sequence[str], wanted: Sequence[str]) -> str | None:

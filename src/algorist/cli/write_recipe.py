@@ -59,7 +59,9 @@ def choose(
     if usable < 200:
         notes.append(f"{usable} problems are few: intervals will be wide, and RL may learn them by heart")
     if model is not None and model.parameters > 1e9:
-        notes.append(f"{model.parameters / 1e9:.1f} B parameters want a GPU: {model.training_gib:.0f} GiB before activations")
+        notes.append(
+            f"{model.parameters / 1e9:.1f} B parameters want a GPU: {model.training_gib:.0f} GiB before activations"
+        )
     if problems.kinds.get("text"):
         notes.append(f"{problems.kinds['text']} answers are words; they are compared as text")
     return Choices(
@@ -93,7 +95,11 @@ def text_of(c: Choices) -> str:
         "problems:",
         *c.source,
         f"  heldout: {{count: {c.heldout}}}         # never trained on; what before and after are measured with",
-        *([f"  sft_count: {c.sft_count}              # of the rest, these go to SFT and not to RL"] if c.sft_count else []),
+        *(
+            [f"  sft_count: {c.sft_count}              # of the rest, these go to SFT and not to RL"]
+            if c.sft_count
+            else []
+        ),
         "",
         "prompt:",
         *c.prompt,
@@ -163,7 +169,9 @@ def _source(out: Path, problems: "ProblemFacts", file: Path) -> tuple[str, ...]:
     if f.gold != "as_is":
         lines.append(f"    gold: {f.gold}        # the part of the answer field that is the answer")
     if any(row.reason.startswith("no_") or row.reason == "bad_field" for row in problems.dropped):
-        lines.append("    on_bad_row: drop          # rows without question or answer are counted and left out; refuse: stop")
+        lines.append(
+            "    on_bad_row: drop          # rows without question or answer are counted and left out; refuse: stop"
+        )
     return tuple(lines)
 
 
@@ -208,7 +216,11 @@ def _prompt(model: "ModelFacts | None", problems: "ProblemFacts", lengths: "Leng
     """(lines, tokens around the question)."""
     if model is None:
         where = "auto" if lengths.of == "solution" else "first_line"
-        note = "the verifier looks for the answer by its rules" if where == "auto" else "the whole first line is the answer"
+        note = (
+            "the verifier looks for the answer by its rules"
+            if where == "auto"
+            else "the whole first line is the answer"
+        )
         if lengths.of == "solution" and all(_after_equals(p.solution, p.gold) for p in problems.problems if p.solution):
             where, note = "last_number", 'what follows the last "=" is the answer'
         return (
