@@ -1,7 +1,9 @@
 """What every method of the registry must hold; a new file is tested by existing."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,3 +247,20 @@ def test_different_settings_read_differently(bench: Any) -> None:
         inert = {"value_clip"}  # a value loss is no part of the policy's formula
         if not inert & set(label.split("'")):
             assert seen.setdefault(text, label) == label, f"{label} reads as {seen[text]}"
+
+
+def test_the_trainer_knows_no_method_by_name() -> None:
+    train = Path(__file__).resolve().parents[2] / "src" / "algorist" / "train"
+    pattern = re.compile("[\"'](" + "|".join(METHODS) + ")[\"']")
+    for path in train.glob("*.py"):
+        assert not pattern.search(path.read_text(encoding="utf-8")), path.name
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_float32_losses_and_gradients_are_those_of_float64_to_a_hundred_thousandth(name: str, bench: Any) -> None:
+    case = bench.make_case(bench.default(name), 7)
+    fields = {f: getattr(case.tokens, f) for f in type(case.tokens).__slots__}
+    single = {f: x.float() if x is not None and x.is_floating_point() else x for f, x in fields.items()}
+    rough = replace(case, tokens=type(case.tokens)(**single), weight=case.weight.float())
+    close(rough.gradient().double(), case.gradient(), 1e-5)  # 24 bits, ratios up to e, 12 rows of 5 tokens
+    assert rough.gradient().dtype == torch.float32

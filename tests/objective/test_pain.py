@@ -123,6 +123,14 @@ def test_a13_dropping_flat_groups_really_drops_a_single_flat_group() -> None:
     assert not dropped.mask[:2].any()
 
 
+def test_an_infinite_reward_is_refused_and_a_vanishing_gap_gives_no_nan() -> None:
+    with pytest.raises(InputError, match="row 1 has inf"):
+        rows_of([1.0, math.inf])
+    for std in ("population", "sample", "leave_one_out", "none"):
+        a = group_advantage(torch.tensor([1e-200, 0.0, 0.0], dtype=D), group(3), std=std)  # type: ignore[arg-type]
+        assert a.isfinite().all()
+
+
 # -- B. loss, masks, normalisation, KL ---------------------------------------------------------------------------------
 
 

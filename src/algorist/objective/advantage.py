@@ -84,6 +84,8 @@ def step_advantage(
         if len(rows) < 2 or flat.numel() == 0 or not bool(flat.max() > flat.min()):
             continue
         spread = _spread(flat, std, epsilon)
+        if not bool(spread > 0):
+            continue
         normal = torch.where(present[rows], (r - flat.mean()) / spread, 0.0)
         reaches = step_ends[rows][:, :, None] >= position
         out[rows] = (normal[:, :, None] * reaches).sum(1)
@@ -140,7 +142,10 @@ def whiten(
     taken = advantage[mask].to(torch.float64)
     if taken.numel() < 2 or not bool(taken.max() > taken.min()):
         return torch.zeros_like(advantage, dtype=torch.float64)
-    return torch.where(mask, (advantage.to(torch.float64) - taken.mean()) / _spread(taken, std, 0.0), 0.0)
+    spread = _spread(taken, std, 0.0)
+    if not bool(spread > 0):
+        return torch.zeros_like(advantage, dtype=torch.float64)
+    return torch.where(mask, (advantage.to(torch.float64) - taken.mean()) / spread, 0.0)
 
 
 def last_token(values: Float[Tensor, "B"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -206,7 +211,10 @@ def _relative(r: Tensor, baseline: Baseline, std: Std, epsilon: float) -> Tensor
         centred = r - rest.mean(-1)
         return torch.where(varied, centred / (spread + epsilon).clamp(min=1e-300), centred)
     centred = r - {"mean": r.mean(), "leave_one_out": others, "none": torch.zeros_like(r)}[baseline]
-    return centred if std == "none" else centred / _spread(r, std, epsilon)
+    if std == "none":
+        return centred
+    spread = _spread(r, std, epsilon)
+    return centred / spread if bool(spread > 0) else torch.zeros_like(r)  # a gap of 1e-200 squares to 0
 
 
 def _spread(r: Tensor, std: str, epsilon: float) -> Tensor:

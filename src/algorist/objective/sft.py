@@ -6,6 +6,7 @@ from torch import Tensor
 
 from algorist.objective.config import SFTConfig
 from algorist.objective.credit import finish
+from algorist.objective.knobs import Objective
 from algorist.objective.spec import Credit, CreditInput, Method, TokenBatch
 
 
@@ -14,13 +15,13 @@ def credit(rows: CreditInput, cfg: SFTConfig) -> Credit:
     return finish(rows, cfg, torch.ones(rows.mask.shape, dtype=torch.float64, device=rows.mask.device))
 
 
-def loss(batch: TokenBatch, cfg: SFTConfig) -> Float[Tensor, "B T"]:
+def loss(batch: TokenBatch, cfg: Objective) -> Float[Tensor, "B T"]:
     """-A log pi. Eq. 6."""
     b = batch.clean()
     return -b.advantage * b.logp
 
 
-def coefficient(batch: TokenBatch, cfg: SFTConfig) -> Float[Tensor, "B T"]:
+def coefficient(batch: TokenBatch, cfg: Objective) -> Float[Tensor, "B T"]:
     """GC = A: 1 on data, eq. 7; 1 or 0 where the data were filtered, eq. 10."""
     return batch.clean().advantage
 

@@ -118,7 +118,7 @@ def overlong(rows: ShapingInput, cfg: Overlong) -> Float[Tensor, "B"]:
     return 0.0 - cfg.factor * (over / cfg.buffer_tokens).clamp(0, 1)
 
 
-def effort_price(effort: float, cfg: EffortLength) -> float:
+def effort_price(effort: int, cfg: EffortLength) -> float:
     """k(b) = k0 exp(-(b - b_min) / tau), tau = lam mean_spacing(B). DeepSeek-V4.1 eq. 10.
 
     >>> cfg = EffortLength(levels=(20, 40, 60), k0=0.5, norm_tokens=100, maximum=1.0, lam=1.0)

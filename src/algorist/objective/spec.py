@@ -13,12 +13,13 @@ so the number of micro-batches or ranks changes nothing. `cfg` carries what the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from algorist.errors import InputError
 from algorist.objective.describe import formula
 from algorist.objective.knobs import Objective, Source
 
@@ -62,6 +63,12 @@ class CreditInput:
         assert self.rewards.shape == (B,) == self.group.shape, (
             f"rewards and group must have {B} rows, got {tuple(self.rewards.shape)} and {tuple(self.group.shape)}"
         )
+        wild = torch.isinf(self.rewards).nonzero().flatten()
+        if len(wild):
+            raise InputError(
+                f"rewards must be finite (or nan where there is none): row {int(wild[0])} has "
+                f"{float(self.rewards[wild[0]])}. Bound the reward function"
+            )
 
     @property
     def scored(self) -> Bool[Tensor, "B"]:
@@ -117,7 +124,7 @@ class TokenBatch:
     pair: Int[Tensor, "B"] | None = None
     """Credit.pair of these rows."""
 
-    def clean(self) -> Self:
+    def clean(self) -> "TokenBatch":
         """The same with 0 wherever the mask is False, so that garbage at padding reaches neither loss nor gradient."""
 
         def zero(x: Tensor) -> Tensor:
