@@ -24,6 +24,7 @@ GATES: Final = (
     "replay",
     "watch_summary",
     "counts",
+    "outcome",
     "export_replay",
 )
 """The closed list: a receipt that lacks one of them is not a receipt of a qualified run."""

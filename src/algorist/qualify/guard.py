@@ -14,6 +14,7 @@ from algorist.policy.model import CausalPolicy
 from algorist.problems.order import ProblemOrder
 from algorist.qualify import data, memory, policy_gates, replay, rollouts, routers, signal
 from algorist.qualify.admit import measure_admission
+from algorist.qualify.closing import counts_gate, outcome_gate
 from algorist.qualify.diagnose import Cause, Older, diagnose
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.replay import Bound
@@ -30,12 +31,20 @@ Figures = dict[str, float | int | str | bool | None]
 
 def preflight(subject: Subject) -> Iterable[Gate]:
     """The gates that need no training, cheapest first; what fails does not hide what comes after."""
+    readable = True
     for judge in (data.data_gate, data.canary_gate, data.lengths_gate, data.template_gate):
-        yield timed(lambda judge=judge: judge(subject))  # type: ignore[misc]
+        gate = timed(lambda judge=judge: judge(subject))  # type: ignore[misc]
+        readable = gate.passed
+        yield gate
     yield timed(lambda: policy_gates.parameters_gate(subject))
     yield timed(lambda: policy_gates.parents_gate(subject, None))
-    yield timed(lambda: measure_admission(subject))
-    yield timed(lambda: policy_gates.cache_gate(subject))
+    if readable:
+        yield timed(lambda: measure_admission(subject))
+        yield timed(lambda: policy_gates.cache_gate(subject))
+    else:  # a prompt the policy cannot read must not reach it
+        for name in ("memory", "cache"):
+            words = "not judged: the template gate failed"
+            yield Gate(name=name, value=None, threshold=None, unit="", verdict=Verdict.DEFERRED, cause=words)
 
 
 def timed(judge: Callable[[], Gate]) -> Gate:
@@ -149,10 +158,16 @@ class RunGates:
         """Everything promised was done, and the last weights still replay."""
         done = {str(e.payload.get("name")) for e in session.ledger.events if e.kind is EventKind.GATE}
         failed = []
-        for name, judge in (("counts", self._counts), ("export_replay", self._export_replay)):
+        for name, judge in (
+            ("counts", lambda session: counts_gate(session, self.subject.rl)),
+            ("outcome", outcome_gate),
+            ("export_replay", self._export_replay),
+        ):
             if name not in done:
                 gate = timed(lambda judge=judge: judge(session))  # type: ignore[misc]
                 _append(session, gate)
+                if gate.verdict is Verdict.REPORTED:
+                    session.listener.say(gate.sentence)
                 if not gate.passed:
                     failed.append(gate)
         if self.subject.rl is not None and "watch_summary" not in done:
@@ -185,13 +200,13 @@ class RunGates:
         fault = rollouts.check(batch, promise, decode)
         if fault is not None:
             gate = Gate(
-                name="rollouts", value=1, threshold=0, unit="broken rules", verdict=Verdict.FAILED, cause=fault.words,
+                name="rollouts", value=1, threshold=0, unit="broken rule", verdict=Verdict.FAILED, cause=fault.words,
                 remedy=fault.remedy, figures={"code": fault.code, "batch": batch.index},
             )  # fmt: skip
             _append(session, gate)
             raise GateFailed(gate.sentence)
         if batch.index == 0:  # later batches are checked too; only a broken rule is worth a line
-            _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rules", verdict=Verdict.PASSED))
+            _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED))
 
     def _decode(self, ids: Iterable[int]) -> str:
         text: str = self.subject.policy.tokenizer.decode(list(ids), skip_special_tokens=True)
@@ -303,7 +318,9 @@ class RunGates:
             return policy
 
         found = reversed(commit.numbered(session.folder.checkpoints))
-        return [Older(name=f"checkpoint {p.name}", load=lambda p=p: load(p)) for p in found]  # type: ignore[misc]
+        older = [Older(name=f"checkpoint {p.name}", load=lambda p=p: load(p)) for p in found]  # type: ignore[misc]
+        start = self.subject.start
+        return older if start is None else [*older, Older(name="the start of the run", load=start)]
 
     def _check_resident(self, session: Session, cap: float) -> None:
         probe = memory.probe_for(self.subject.policy, self.subject.cfg.memory)
@@ -317,35 +334,6 @@ class RunGates:
             )  # fmt: skip
             _append(session, gate)
             raise AdmissionRefused(gate.sentence)
-
-    def _counts(self, session: Session) -> Gate:
-        """Promised against done, by kind of event."""
-        rl, events = self.subject.rl, session.ledger.events
-        batches = sum(e.kind is EventKind.ROLLOUT_BATCH for e in events)
-        decided = {
-            e.payload.get("batch")
-            for e in events
-            if e.kind in (EventKind.UPDATE_APPLIED, EventKind.UPDATE_SKIPPED) and e.payload.get("stage") == "rl"
-        }
-        sft = sum(e.payload.get("stage") == "sft" for e in events)
-        promised = rl.updates if rl else 0
-        missing = abs(promised - batches) + abs(batches - len(decided)) + abs(sft - session.position.sft_steps)
-        applied = sum(e.kind is EventKind.UPDATE_APPLIED for e in events)
-        nothing = applied == 0
-        cause = (
-            f"{promised} batches were promised, {batches} sampled, {len(decided)} decided; {session.position.sft_steps} SFT steps "
-            f"done, {sft} recorded"
-            if missing
-            else "no update was applied: the weights are those the run began with"
-            if nothing
-            else ""
-        )
-        return Gate(
-            name="counts", value=missing + int(nothing), threshold=0, unit="events missing",
-            verdict=Verdict.FAILED if missing or nothing else Verdict.PASSED, cause=cause,
-            remedy="Look at why updates were skipped (algorist why RUN)." if cause else "",
-            figures={"promised": promised, "batches": batches, "applied": applied, "sft_steps": sft},
-        )  # fmt: skip
 
     def _export_replay(self, session: Session) -> Gate:
         """A few fresh rollouts of the final weights, scored by one plain pass each; frozen parameters did not move."""

@@ -205,7 +205,12 @@ def admission(
             f"{what} leaves {max(0.0, left):.4g} GiB of the {room:.4g} GiB that are free, {needed:g} GiB must stay free"
         )
     if causes:
-        if peak <= room - needed:
+        if room <= needed:
+            remedies.append(
+                f"No cap is admitted: {room:.4g} GiB are free and {needed:g} GiB must stay free. Free memory on the device, or "
+                "lower qualify.memory.driver_free_memory_gib."
+            )
+        elif peak <= room - needed:
             remedies.append(f"A cap between {peak:.4g} and {room - needed:.4g} GiB would be admitted.")
         else:
             remedies.append(

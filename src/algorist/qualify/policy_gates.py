@@ -2,21 +2,27 @@
 
 import fnmatch
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from algorist.digest import JSON, digest, sha256
 from algorist.errors import InputError
+from algorist.flow import Batch, Group, Outcome, Reward, Rollout
+from algorist.flow import Verdict as Judged
 from algorist.policy.build import load_folder
 from algorist.policy.model import CausalPolicy
 from algorist.policy.weights import weights_digest
+from algorist.qualify import replay
 from algorist.qualify.config import ParametersConfig
+from algorist.qualify.diagnose import diagnose
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.naive import Variant, token_logp
 from algorist.qualify.subject import Subject
 from algorist.rollout.local import LocalEngine
-from algorist.train.trainer import Difference
+from algorist.train import rows as rows_of
+from algorist.train.rows import Rows
 
 
 def freeze(policy: CausalPolicy, cfg: ParametersConfig) -> int:
@@ -177,29 +183,51 @@ def cache_gate(subject: Subject) -> Gate:
     groups = subject.engine.generate(
         prompts, num_samples=1, plan=short, policy_version=0, seed=subject.seed, salt="cache-gate"
     )
-    variant = Variant(temperature=temperature, top_p=plan.top_p)
-    gaps = [
-        token_logp(subject.policy, r.prompt_ids, r.token_ids, variant) - torch.tensor(r.behaviour_logp)
-        for group in groups
-        for r in group
-        if r.token_ids
-    ]
-    difference = Difference.of(torch.cat(gaps) if gaps else torch.zeros(0))
-    failed = not difference.mean_nats <= cfg.nats or not gaps
+    return judge_cache(subject, [r for group in groups for r in group if r.token_ids])
+
+
+def judge_cache(subject: Subject, sampled: Sequence[Rollout]) -> Gate:
+    """The gate over rollouts of the present weights: each scored by one plain pass, a difference traced to its cause."""
+    cfg, plan = subject.cfg.cache, subject.plan
+    temperature = plan.temperature or 1.0
+    bound = min(cfg.nats, subject.cfg.float32.mean_nats) if subject.policy.dtype == "float32" else cfg.nats
+    rows = _rows(sampled)
+    logp = torch.zeros(rows.mask.shape)
+    for b, r in enumerate(sampled):
+        variant = Variant(temperature=temperature, top_p=plan.top_p)
+        logp[b, : len(r.token_ids)] = token_logp(subject.policy, r.prompt_ids, r.token_ids, variant)
+    found = replay.measure(rows, logp)
+    failed = not sampled or not found.difference.mean_nats <= bound
+    cause = remedy = ""
+    if failed and not sampled:
+        cause, remedy = "the engine gave no token", "Look at the engine's own messages."
+    elif failed:
+        named = diagnose(subject.policy, rows, found, temperature=temperature)
+        cause = f"decoding step by step differs from one full forward pass: {named.words}"
+        remedy = f"{named.remedy} Else check cache layout, position ids and attention mask of the engine."
     return Gate(
         name="cache",
-        value=difference.mean_nats,
-        threshold=cfg.nats,
+        value=found.difference.mean_nats,
+        threshold=bound,
         unit="nats",
         verdict=Verdict.FAILED if failed else Verdict.PASSED,
-        cause="decoding step by step with the key-value cache gives other log-probabilities than one full forward pass"
-        if failed
-        else "",
-        remedy="Check cache layout, position ids and attention mask of the engine; with bfloat16 raise qualify.cache.nats."
-        if failed
-        else "",
-        figures={"p99_nats": difference.p99_nats, "max_nats": difference.max_nats, "tokens": difference.num_tokens},
+        cause=cause,
+        remedy=remedy,
+        figures={
+            "p99_nats": found.difference.p99_nats,
+            "max_nats": found.difference.max_nats,
+            "tokens": found.difference.num_tokens,
+        },
     )
+
+
+def _rows(sampled: Sequence[Rollout]) -> Rows:
+    """Rollouts as rows, rewards left out."""
+    reward, judged = Reward(value=0.0), Judged(verdict=Outcome.WRONG, reason="not judged")
+    groups = tuple(
+        Group(problem_id=r.problem_id, rollouts=(r,), verdicts=(judged,), rewards=(reward,)) for r in sampled
+    )
+    return rows_of.from_batch(Batch(index=0, policy_version=0, groups=groups))
 
 
 def frozen_digest(policy: CausalPolicy) -> str:

@@ -1,6 +1,6 @@
 """What is qualified: the settings, problems, prompts, policy and engine of one run, ready to be looked at."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Subject:
     response_tokens: int
     """Budget of evaluations; of RL where there is RL."""
     reward_name: str
+    start: Callable[[], CausalPolicy] | None = None
+    """Loads the starting policy again, to see whether a sampler still holds it."""
 
     @property
     def trained(self) -> tuple[Problem, ...]:

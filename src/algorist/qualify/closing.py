@@ -1,0 +1,97 @@
+"""Gates at the end of a run: everything promised was done, and what came of it is said, good or bad."""
+
+from algorist.evaluate.result import EvaluationResult
+from algorist.evaluate.statistics import Estimate
+from algorist.qualify.gate import Gate, Verdict
+from algorist.record.ledger import EventKind
+from algorist.stages.config import RLConfig
+from algorist.stages.session import Session
+
+_NONFINITE_SHARE = 0.2
+"""Of all batches; more of them means that the run mostly skipped what it should have learned from."""
+
+
+def counts_gate(session: Session, rl: RLConfig | None) -> Gate:
+    """Promised against done, by kind of event; a run without any applied update has not trained."""
+    events = session.ledger.events
+    batches = sum(e.kind is EventKind.ROLLOUT_BATCH for e in events)
+    updates = [e for e in events if e.kind in (EventKind.UPDATE_APPLIED, EventKind.UPDATE_SKIPPED)]
+    of_rl = [e for e in updates if e.payload.get("stage") == "rl"]
+    decided = {e.payload.get("batch") for e in of_rl}
+    sft = sum(e.payload.get("stage") == "sft" for e in updates)
+    applied = sum(e.kind is EventKind.UPDATE_APPLIED for e in (of_rl if rl else updates))
+    nonfinite = sum(str(e.payload.get("cause")).startswith("nonfinite") for e in updates)
+    promised = rl.updates if rl else 0
+    missing = abs(promised - batches) + abs(batches - len(decided)) + abs(sft - session.position.sft_steps)
+    cause = remedy = ""
+    if missing:
+        cause = (
+            f"{promised} batches were promised, {batches} sampled, {len(decided)} decided; {session.position.sft_steps} SFT steps "
+            f"done, {sft} recorded"
+        )
+        remedy = "Events are missing; the run cannot be trusted. Start a new one."
+    elif not applied:
+        cause = "no update was applied: the weights are those the stage began with"
+        remedy = "Look at why updates were skipped (algorist why RUN)."
+    elif nonfinite > _NONFINITE_SHARE * len(updates):
+        cause = f"{nonfinite} of {len(updates)} updates were skipped for a loss or gradient that is not finite"
+        remedy = "Lower optimizer.lr or set optimizer.clip_norm; the last weights are probably damaged."
+    return Gate(
+        name="counts",
+        value=missing,
+        threshold=0,
+        unit="events missing",
+        verdict=Verdict.FAILED if cause else Verdict.PASSED,
+        cause=cause,
+        remedy=remedy,
+        figures={
+            "promised": promised,
+            "batches": batches,
+            "applied": applied,
+            "skipped": len(updates) - sum(e.kind is EventKind.UPDATE_APPLIED for e in updates),
+            "nonfinite": nonfinite,
+            "sft_steps": sft,
+        },
+    )
+
+
+def outcome_gate(session: Session) -> Gate:
+    """Held-out accuracy after against before. A fall is reported, not failed: the run did what it promised."""
+    name, unit = "outcome", "mean accuracy gained"
+    files = [session.folder.evaluation(n) for n in ("before", "after")]
+    if not all(file.is_file() for file in files):
+        return Gate(
+            name=name,
+            value=None,
+            threshold=None,
+            unit=unit,
+            verdict=Verdict.ABSENT,
+            cause="no evaluation on both sides",
+        )
+    before, after = (_headline(EvaluationResult.read(file)) for file in files)
+    if before is None or after is None:
+        return Gate(
+            name=name, value=None, threshold=None, unit=unit, verdict=Verdict.ABSENT, cause="nothing was measured"
+        )
+    fell = after.high < before.low
+    return Gate(
+        name=name,
+        value=after.value - before.value,
+        threshold=None,
+        unit=unit,
+        verdict=Verdict.REPORTED if fell else Verdict.PASSED,
+        cause=f"held-out accuracy fell from {before.value:.1%} to {after.value:.1%}, and the intervals are apart"
+        if fell
+        else "",
+        remedy="Lower rl.optimizer.lr, or look for a reward that is not what is evaluated." if fell else "",
+        figures={
+            "before": [before.low, before.value, before.high],
+            "after": [after.low, after.value, after.high],
+        },
+    )
+
+
+def _headline(result: EvaluationResult) -> Estimate | None:
+    if result.mean_at:
+        return result.mean_at[max(result.mean_at)]
+    return result.greedy
