@@ -98,7 +98,7 @@ EQUATIONS: tuple[Equation, ...] = (
     Equation(
         label="Algorithm 1",
         oracle="algorithm_1",
-        production=("algorist.train.trainer:Trainer",),
+        production=("algorist.stages.rl:train_rl", "algorist.stages.rl:reset_reference"),
         tests=("test_paper.py::test_algorithm_1_refreshes_policy_reference_and_reward_model_when_it_says",),
     ),
 )
