@@ -12,6 +12,7 @@ from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
 from algorist.policy.model import Row
 from algorist.rollout.engine import SamplingPlan
+from algorist.stages.offline import keeps_start
 from algorist.train import rows as rows_of
 from algorist.train.trainer import Trainer
 
@@ -96,7 +97,7 @@ def _scale(
     total = sft_steps + 2 * evaluate_s
     if recipe.rl:
         total += recipe.rl.updates * (full_rollout + full_train * recipe.rl.epochs_per_batch)
-    copies = 4 + (1 if recipe.rl and "logp_ref" in recipe.rl.objective.needs else 0)
+    copies = 4 + (1 if recipe.rl and keeps_start(recipe.rl) else 0)
     return Estimate(
         probe_rollouts=rollouts,
         probe_tokens=tokens,

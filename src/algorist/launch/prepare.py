@@ -99,6 +99,7 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         verifier=VerifierPool(workers=recipe.reward.workers, deadline_s=recipe.reward.deadline_s),
         reward=reward,
         canonical=str.strip,
+        solutions=_solutions(recipe, problems.train, renderer),
     )
     rows = recipe.rl.sampling.rows if recipe.rl else 256
     for note in notes[1:]:
@@ -142,6 +143,13 @@ def response_tokens(recipe: Recipe) -> int:
     if recipe.evaluate.response_tokens is not None:
         return recipe.evaluate.response_tokens
     return recipe.rl.sampling.response_tokens if recipe.rl else 256
+
+
+def _solutions(recipe: Recipe, problems: Sequence[Problem], renderer: Renderer) -> dict[str, tuple[int, ...]]:
+    """Worked solutions of the RL problems, where the objective learns from the data set. Raises InputError without one."""
+    if recipe.rl is None or recipe.rl.source != "dataset":
+        return {}
+    return {problem.id: renderer.target_ids(problem, "solution") for problem in problems}
 
 
 def _render(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from algorist.errors import RecipeError
+from algorist.objective.knobs import GroupKnobs
+from algorist.objective.shaping_config import Overlong
 from algorist.problems.arithmetic import num_problems, shares, space
 from algorist.problems.config import ArithmeticConfig, JsonlConfig, ReasoningGymConfig, SourceConfig
 from algorist.recipe.model import Recipe
@@ -19,7 +21,8 @@ def check(recipe: Recipe, written: Written) -> list[RecipeError]:
         written.origin(at).error(message, fix)
         for rule in (
             _stages,
-            _online,
+            _sources_of_responses,
+            _shaping,
             _group,
             _lengths,
             _spaces,
@@ -82,16 +85,55 @@ def _group(recipe: Recipe) -> Iterator[Finding]:
         yield ("rl", "reference", "reset_every"), message, "Set rl.objective.beta above 0, or remove it."
 
 
-OFFLINE = ("sft", "rft", "dpo")
-"""Objectives that learn from answers written or sampled before training; the rl stage samples as it trains."""
+_NO_REWARD = ("sft", "rft", "online_rft", "dpo", "grpo_process")
+"""Objectives that read verdicts or step rewards, not the response's reward."""
 
 
-def _online(recipe: Recipe) -> Iterator[Finding]:
-    if recipe.rl is not None and recipe.rl.objective.name in OFFLINE:
-        name = recipe.rl.objective.name
-        message = f"rl.objective must learn from responses of the policy being trained: got {name}, which does not"
-        fix = "Use the sft stage." if name == "sft" else "Use online_rft, or another objective for rollouts."
-        yield ("rl", "objective", "name"), message, fix
+def _sources_of_responses(recipe: Recipe) -> Iterator[Finding]:
+    """What learning from responses of another policy, or from the data set, rules out."""
+    if recipe.rl is None or recipe.rl.source == "online":
+        return
+    rl, name = recipe.rl, recipe.rl.objective.name
+    if rl.reference.reset_every is not None and "logp_ref" in rl.objective.needs:
+        message = f"rl.reference.reset_every is set, and {name} keeps the policy it samples from as its reference"
+        yield ("rl", "reference", "reset_every"), message, "Remove it."
+    if rl.source == "dataset":
+        if rl.group_size != 1:
+            message = f"rl.group_size must be 1 for {name} (one worked solution per problem): got {rl.group_size}"
+            yield ("rl", "group_size"), message, "Set it to 1."
+        yield from _with_solutions(recipe, ("rl", "objective", "name"), f"rl.objective {name}", "Use the sft stage.")
+
+
+def _shaping(recipe: Recipe) -> Iterator[Finding]:
+    if recipe.rl is None:
+        return
+    rl = recipe.rl
+    name, needs = rl.objective.name, rl.objective.needs
+    if rl.shaping and name in _NO_REWARD:
+        message = f"rl.shaping changes rewards, and {name} does not read them"
+        yield ("rl", "shaping"), message, "Remove it, or use an objective that does, such as grpo."
+    for index, cfg in enumerate(rl.shaping):
+        if cfg.name in [other.name for other in rl.shaping[:index]]:
+            message = f"rl.shaping holds {cfg.name} twice, and each may change the rewards once"
+            yield ("rl", "shaping", index), message, "Remove one."
+        budget = rl.sampling.response_tokens
+        if isinstance(cfg, Overlong) and cfg.max_tokens - cfg.buffer_tokens >= budget:
+            begins = cfg.max_tokens - cfg.buffer_tokens
+            message = (
+                f"rl.shaping overlong must begin below the response budget of {budget} tokens: got {begins} "
+                "(max_tokens - buffer_tokens)"
+            )
+            yield ("rl", "shaping", index, "max_tokens"), message, f"Set max_tokens to {budget}."
+    redistributes = isinstance(rl.objective, GroupKnobs) and rl.objective.redistribution is not None
+    if redistributes and rl.quality is None:
+        message = "rl.objective.redistribution needs to know what makes a correct response good: rl.quality is null"
+        yield ("rl", "objective", "redistribution"), message, "Set rl.quality to brevity or arithmetic."
+    if rl.quality is not None and not redistributes:
+        message = f"rl.quality is read by rl.objective.redistribution only: got {rl.quality} without it"
+        yield ("rl", "quality"), message, "Remove it, or set rl.objective.redistribution to {}."
+    if rl.process is not None and "step_rewards" not in needs:
+        message = f"rl.process scores steps, and {name} has no step rewards"
+        yield ("rl", "process"), message, "Remove it, or use grpo_process."
 
 
 def _context(recipe: Recipe) -> int | None:
@@ -239,15 +281,20 @@ def _families(recipe: Recipe) -> Iterator[Finding]:
 def _solutions(recipe: Recipe) -> Iterator[Finding]:
     if recipe.sft is None or recipe.sft.target != "solution":
         return
-    for at, source in _sources(recipe):
-        if at[:2] == ("problems", "heldout"):
+    yield from _with_solutions(recipe, ("sft", "target"), "sft.target: solution", "Set sft.target: gold")
+
+
+def _with_solutions(recipe: Recipe, at: KeyPath, what: str, otherwise: str) -> Iterator[Finding]:
+    """Every source of training problems has worked solutions."""
+    for where, source in _sources(recipe):
+        if where[:2] == ("problems", "heldout"):
             continue
         if isinstance(source, ReasoningGymConfig) or (isinstance(source, JsonlConfig) and source.solution is None):
-            message = f"sft.target: solution needs worked solutions, and {dotted(at)} ({source.kind}) names none"
-            fix = "Set sft.target: gold" + (
-                "." if isinstance(source, ReasoningGymConfig) else f", or name the field: {dotted(at)}.solution."
+            message = f"{what} needs worked solutions, and {dotted(where)} ({source.kind}) names none"
+            fix = otherwise.rstrip(".") + (
+                "." if isinstance(source, ReasoningGymConfig) else f", or name the field: {dotted(where)}.solution."
             )
-            yield ("sft", "target"), message, fix
+            yield at, message, fix
 
 
 def _evaluation(recipe: Recipe) -> Iterator[Finding]:

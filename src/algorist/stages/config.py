@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from algorist.config import COSMETIC, PLACEMENT, Config, impossible
 from algorist.objective.config import ObjectiveConfig
+from algorist.objective.knobs import Source
+from algorist.objective.shaping_config import ShapingConfig
 from algorist.rollout.config import SamplingConfig
 from algorist.train.config import OptimizerConfig
+
+Quality = Literal["brevity", "arithmetic"]
+OFFLINE: Mapping[str, Source] = MappingProxyType({"sft": "dataset", "rft": "sft_samples", "dpo": "sft_samples"})
+"""Objectives whose responses are not sampled from the policy being trained; a test keeps it equal to Method.source."""
 
 
 class SFTConfig(Config):
@@ -50,6 +58,29 @@ class ReplayConfig(Config):
     every: int = Field(default=10, ge=1, description="Checked at update 0 and every so many batches.")
 
 
+class ProcessConfig(Config):
+    """Process supervision: how a response is split into steps, and what a step is worth. DeepSeekMath 4.1.3."""
+
+    scorer: Literal["arithmetic"] = Field(
+        default="arithmetic",
+        description="arithmetic: 1 where every stated equation of a step holds, 0 where one does not; the last step also "
+        "answers for the final answer.",
+    )
+    unchecked: float | None = Field(
+        default=None, description="Reward of a step that states no equation; null: it takes no part."
+    )
+    separators: tuple[str, ...] = Field(
+        default=(),
+        description="Strings that end a step besides line ends; none: lines, or the sentences of a single line.",
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if "" in self.separators:
+            raise impossible("separators must not hold an empty string", "Remove it.", at=["separators"])
+        return self
+
+
 class RLConfig(Config):
     """Reinforcement learning with verifiable rewards (DeepSeekMath Algorithm 1)."""
 
@@ -72,8 +103,24 @@ class RLConfig(Config):
     evaluate_every: int | None = Field(
         default=None, ge=1, description="Evaluate every so many updates; null: before and after only."
     )
+    shaping: tuple[ShapingConfig, ...] = Field(
+        default=(), description="Changes to the rewards before any baseline, each once; see docs/algorithms.md."
+    )
+    quality: Quality | None = Field(
+        default=None,
+        description="What objective.redistribution ranks correct responses by: brevity (shortest / own length) or "
+        "arithmetic (share of stated equations that hold).",
+    )
+    process: ProcessConfig | None = Field(
+        default=None, description="How steps are scored, for objectives with step rewards; null: the defaults."
+    )
     reference: ReferenceConfig = Field(default=ReferenceConfig(), description="The reference policy of the KL term.")
     replay: ReplayConfig = Field(default=ReplayConfig(), description="The replay check.")
+
+    @property
+    def source(self) -> Source:
+        """Where responses come from: the data set, the policy as RL found it, or the policy being trained."""
+        return OFFLINE.get(self.objective.name, "online")
 
     @model_validator(mode="after")
     def _trainable_sampling(self) -> Self:

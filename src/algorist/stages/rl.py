@@ -4,30 +4,35 @@ for each batch: problems -> prompts -> rollouts -> verdicts -> rewards -> advant
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import torch
 
 from algorist.digest import JSON, file_digest
 from algorist.errors import GateFailed
-from algorist.flow import Batch, Group, Outcome, Problem, Reward, Rollout, Update, Verdict
+from algorist.flow import Batch, Group, Problem, Reward, Rollout, Update, Verdict
+from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
-from algorist.policy.build import copy_policy
 from algorist.problems.order import ProblemOrder
 from algorist.record import rollouts as store
 from algorist.record.ledger import EventKind
 from algorist.rollout.engine import RolloutEngine, SamplingPlan
-from algorist.stages.config import RLConfig
+from algorist.stages.config import ProcessConfig, RLConfig
+from algorist.stages.figures import batch_figures, headline, number, why_flat
+from algorist.stages.gates import Figures
+from algorist.stages.offline import engine_for, keep_start, keeps_start
+from algorist.stages.process import score_steps
 from algorist.stages.session import Session
+from algorist.stages.shaping import group_numbers, qualities, shape_batch
 from algorist.stages.task import Task
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
 from algorist.train.trainer import Assigned, Trainer
 
 Item = TypeVar("Item")
-Figures = dict[str, float | int | str | bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,7 @@ def train_rl(
         session.position = replace(session.position, phase="rl", applied=0)
     trainer = make_trainer(session, cfg)
     session.load_optimizer(trainer)
+    engine, sampler = engine_for(session, cfg, task, engine), sampling_trainer(session, cfg, trainer)
     order = ProblemOrder([p.id for p in task.train], seed=session.seed)
     session.listener.begin("rl", cfg.updates)
     for index in range(session.position.batches, cfg.updates):
@@ -73,17 +79,19 @@ def train_rl(
             plan,
             index=index,
             group_size=cfg.group_size,
-            version=trainer.applied,
+            version=sampler.applied,
             seed=session.seed,
         )
-        figures = train_batch(session, cfg, task, trainer, sampled)
+        before = trainer.applied
+        figures = train_batch(session, cfg, task, trainer, sampler, sampled)
         session.metrics.append(figures)
         after_batch(session, cfg, figures)
         session.gates.after_batch(session, trainer, figures)
         session.listener.advance("rl", index + 1, headline(figures))
         if watch is not None:
             watch(figures)
-        if cfg.reference.reset_every and trainer.applied and trainer.applied % cfg.reference.reset_every == 0:
+        every = cfg.reference.reset_every
+        if every and before // every < trainer.applied // every:  # a batch of several epochs may step over a multiple
             reset_reference(session, trainer)
         done = index + 1
         if evaluate is not None and cfg.evaluate_every and done % cfg.evaluate_every == 0 and done < cfg.updates:
@@ -95,8 +103,8 @@ def train_rl(
 
 def make_trainer(session: Session, cfg: RLConfig) -> Trainer:
     """The trainer of the recipe's method; its reference, where it has one, is the policy as RL found it."""
-    if "logp_ref" in cfg.objective.needs and session.reference is None:
-        session.reference = copy_policy(session.policy)
+    if keeps_start(cfg):
+        keep_start(session)
     if session.restored is not None and session.reference is not None:
         from algorist.policy.weights import load_state
 
@@ -110,6 +118,23 @@ def make_trainer(session: Session, cfg: RLConfig) -> Trainer:
         temperature=cfg.sampling.temperature,
         micro_batch_tokens=cfg.micro_batch_tokens,
         epochs=cfg.epochs_per_batch,
+        reference=session.reference,
+    )
+
+
+def sampling_trainer(session: Session, cfg: RLConfig, trainer: Trainer) -> Trainer:
+    """The trainer whose weights the rollouts come from, as gates see it: the one that trains, or one that never moves."""
+    if cfg.source == "online":
+        return trainer
+    frozen = session.policy if session.reference is None else session.reference
+    return Trainer(
+        policy=frozen,
+        optimizer_cfg=cfg.optimizer,
+        method=METHODS["sft"],
+        objective=SFTObjective(),
+        total_updates=1,
+        temperature=cfg.sampling.temperature,
+        micro_batch_tokens=cfg.micro_batch_tokens,
         reference=session.reference,
     )
 
@@ -149,21 +174,34 @@ def sample_batch(
     return Sampled(batch=batch, rollout_s=sampled - started, verify_s=time.monotonic() - sampled)
 
 
-def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, sampled: Sampled) -> Figures:
-    """Advantages, the stored rollouts, the ledger's lines, and the optimizer step or its skip."""
+def train_batch(
+    session: Session, cfg: RLConfig, task: Task, trainer: Trainer, sampler: Trainer, sampled: Sampled
+) -> Figures:
+    """Shaped rewards, advantages, the stored rollouts, the ledger's lines, and the optimizer step or its skip."""
     started = time.monotonic()
-    batch = sampled.batch
-    rows = rows_of.from_batch(batch)
-    assigned = trainer.assign(rows)
-    digest = _store(session, batch, task, rows, assigned.credit.advantage, assigned.credit.mask)
-    figures = _figures(batch, rows)
+    problems = task.by_id
+    decode = partial(session.policy.tokenizer.decode, skip_special_tokens=True)
+    shaped = shape_batch(sampled.batch, cfg.shaping, problems, decode, hidden=task.stop_ids)
+    batch = shaped.batch
+    rows = replace(rows_of.from_batch(batch), group=group_numbers(batch, cfg.shaping, problems))
+    steps = None
+    if "step_rewards" in cfg.objective.needs:
+        steps = score_steps(batch, problems, cfg.process or ProcessConfig(), decode, hidden=task.stop_ids)
+    assigned = trainer.assign(
+        rows,
+        step_ends=None if steps is None else steps.ends,
+        step_rewards=None if steps is None else steps.rewards,
+        quality=None if cfg.quality is None else qualities(batch, cfg.quality),
+    )
+    digest = _store(session, batch, problems, rows, assigned.credit.advantage, assigned.credit.mask)
+    figures = batch_figures(batch, rows) | shaped.figures | ({} if steps is None else steps.figures)
     session.ledger.append(
         EventKind.ROLLOUT_BATCH,
         policy_version=batch.policy_version,
         payload={
             "batch": batch.index,
             "rollouts": batch.num_rollouts,
-            "tokens": int(_number(figures, "tokens/sampled")),
+            "tokens": int(number(figures, "tokens/sampled")),
             "all_right": figures["groups/all_right"],
             "mixed": figures["groups/mixed"],
             "all_wrong": figures["groups/all_wrong"],
@@ -174,8 +212,11 @@ def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, s
         },
         wall={"rollout_s": round(sampled.rollout_s, 3), "verify_s": round(sampled.verify_s, 3)},
     )
-    figures |= session.gates.before_update(session, trainer, batch, rows)
-    update = _epochs(session, trainer, assigned, batch, figures)
+    if cfg.source != "dataset":  # worked solutions have no sampler that could be wrong
+        figures |= session.gates.before_update(session, sampler, batch, rows)
+    # against the weights that sampled, the difference is numerical noise; against older ones, how far the policy has gone
+    gap = {"online": "replay", "sft_samples": "drift", "dataset": ""}[cfg.source]
+    update = _epochs(session, trainer, assigned, batch, figures, gap)
     figures |= {
         "lr": update.lr,
         "time/rollout_s": sampled.rollout_s,
@@ -189,7 +230,7 @@ def train_batch(session: Session, cfg: RLConfig, task: Task, trainer: Trainer, s
         applied=trainer.applied,
         nonfinite=position.nonfinite + 1 if update.cause.startswith("nonfinite") else 0,
         flat=position.flat + 1 if update.cause in ("flat", "no_tokens") else 0,
-        sampled_tokens=position.sampled_tokens + int(_number(figures, "tokens/sampled")),
+        sampled_tokens=position.sampled_tokens + int(number(figures, "tokens/sampled")),
     )
     return figures
 
@@ -204,49 +245,10 @@ def after_batch(session: Session, cfg: RLConfig, figures: Figures) -> None:
             "log-probabilities."
         )
     if cfg.max_flat_batches is not None and position.flat >= cfg.max_flat_batches:
-        raise GateFailed(_why_flat(position.flat, figures))
-
-
-def _why_flat(num_batches: int, figures: Figures) -> str:
-    """What a run without signal dies of, in words."""
-    right, wrong = figures["groups/all_right"], figures["groups/all_wrong"]
-    if _number(figures, "groups/excluded_rows") >= _number(figures, "rollouts"):
-        cause = "no response got a reward: the verifier, the reward or the engine failed on every row"
-    elif _number(figures, "groups/all_right") > _number(figures, "groups/all_wrong"):
-        cause = "every problem is solved by all of its responses: the task is too easy now"
-    elif _number(figures, "response/truncated_share") > 0.5:
-        cause = "most responses are cut off by the response budget before their answer"
-    elif _number(figures, "verdict/unsupported_share") > 0.5:
-        cause = "most responses hold no answer the verifier can read"
-    else:
-        cause = "no response to any problem is right: the task is too hard for this policy"
-    truncated, unsupported = (_number(figures, f"{n}_share") for n in ("response/truncated", "verdict/unsupported"))
-    return (
-        f"{num_batches} batches in a row gave no signal (rl.max_flat_batches): {cause} (in the last one {right} groups all "
-        f"right, {wrong} all wrong, {truncated:.0%} truncated, {unsupported:.0%} without a readable answer). Change the "
-        "problems' difficulty, rl.sampling.response_tokens, or prompt.answer_format."
-    )
-
-
-def headline(figures: Figures) -> dict[str, float | str]:
-    """The few figures worth a line on a terminal."""
-    shown: dict[str, float | str] = {
-        "reward": _number(figures, "reward/mean"),
-        "mixed": f"{figures['groups/mixed']}/{figures['groups/total']}",
-        "tokens": _number(figures, "response/tokens_mean"),
-        "grad": _number(figures, "grad_norm"),
-    }
-    if figures["update/skipped"]:
-        shown["skipped"] = str(figures["update/skipped"])
-    return shown
+        raise GateFailed(why_flat(position.flat, figures))
 
 
 # -- inside ---------------------------------------------------------------------------------------------------------
-
-
-def _number(figures: Figures, name: str) -> float:
-    value = figures.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _grouped(
@@ -267,7 +269,14 @@ def _grouped(
     )
 
 
-def _store(session: Session, batch: Batch, task: Task, rows: Rows, advantage: torch.Tensor, mask: torch.Tensor) -> str:
+def _store(
+    session: Session,
+    batch: Batch,
+    problems: Mapping[str, Problem],
+    rows: Rows,
+    advantage: torch.Tensor,
+    mask: torch.Tensor,
+) -> str:
     """Rollouts with their advantages (one per row, and one per token where they differ); returns the file's digest."""
     path = store.batch_path(session.folder.rollouts, batch.index)
     by_row: list[float | None] = []
@@ -284,7 +293,7 @@ def _store(session: Session, batch: Batch, task: Task, rows: Rows, advantage: to
         batch,
         _split(by_row, size),
         token_advantages=None if constant else _split(by_token, size),
-        problems=task.by_id,
+        problems=problems,
     )
     return file_digest(path)
 
@@ -297,8 +306,11 @@ def _split(values: Sequence[Item], sizes: Sequence[int]) -> list[Sequence[Item]]
     return result
 
 
-def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch, figures: Figures) -> Update:
-    """mu optimizer steps on one batch; a skip ends them. Each is one event on the ledger."""
+def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch, figures: Figures, gap: str) -> Update:
+    """mu optimizer steps on one batch; a skip ends them. Each is one event on the ledger.
+
+    gap: what the difference to the stored log-probabilities is called in the figures; empty: it means nothing.
+    """
     for epoch in range(trainer.epochs):
         started = time.monotonic()
         update, difference = trainer.step(assigned, batch=batch.index)
@@ -313,49 +325,14 @@ def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch
             payload=payload,
             wall={"train_s": round(time.monotonic() - started, 3)},
         )
-        if epoch == 0 and difference is not None:
+        if epoch == 0 and difference is not None and gap:
             figures |= {
-                "replay/mean_nats": difference.mean_nats,
-                "replay/p99_nats": difference.p99_nats,
-                "replay/max_nats": difference.max_nats,
+                f"{gap}/mean_nats": difference.mean_nats,
+                f"{gap}/p99_nats": difference.p99_nats,
+                f"{gap}/max_nats": difference.max_nats,
             }
         figures |= dict(update.metrics)
         figures["update/skipped"] = update.cause or None
         if not update.applied:
             break
     return update
-
-
-def _figures(batch: Batch, rows: Rows) -> Figures:
-    verdicts = [v for g in batch.groups for v in g.verdicts]
-    values = [v for g in batch.groups for v in g.values]
-    lengths = [len(r) for _, r in rows.tokens]
-    flat = [g for g in batch.groups if g.flat]
-    top = [g for g in flat if g.values and max(g.values) > 0]
-    B = max(1, len(verdicts))
-    raw = [v.raw_correct for v in verdicts if v.raw_correct is not None]
-
-    def share(outcome: Outcome) -> float:
-        return sum(v.verdict is outcome for v in verdicts) / B
-
-    return {
-        "stage": "rl",
-        "step": batch.index,
-        "batch": batch.index,
-        "policy_version": batch.policy_version,
-        "rollouts": len(verdicts),
-        "reward/mean": sum(values) / max(1, len(values)),
-        "reward/raw_correct_mean": sum(raw) / len(raw) if raw else None,
-        "groups/total": len(batch.groups),
-        "groups/all_right": len(top),
-        "groups/mixed": len(batch.groups) - len(flat),
-        "groups/all_wrong": len(flat) - len(top),
-        "groups/excluded_rows": len(verdicts) - len(values),
-        "response/tokens_mean": sum(lengths) / B,
-        "response/tokens_max": max(lengths, default=0),
-        "response/truncated_share": float(rows.truncated.double().mean()) if len(rows.truncated) else 0.0,
-        "verdict/unsupported_share": share(Outcome.UNSUPPORTED),
-        "verdict/error_share": share(Outcome.ERROR),
-        "tokens/sampled": sum(lengths),
-        "update/skipped": None,
-    }

@@ -1,7 +1,8 @@
 """What a policy is asked and how answers are paid: problems, prompts, checking, reward."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from algorist.flow import Problem, Prompt, Reward, Rollout, Verdict
 from algorist.reward.reward import RewardFunction, apply
@@ -29,6 +30,8 @@ class Task:
     """Pays verdicts."""
     canonical: Callable[[str], str]
     """What an extracted answer votes for in maj@k."""
+    solutions: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Worked solutions of RL problems as token ids, by problem id; filled where rl.objective learns from them."""
 
     @property
     def by_id(self) -> Mapping[str, Problem]:

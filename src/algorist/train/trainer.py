@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from algorist.flow import Update
@@ -104,8 +104,18 @@ class Trainer:
         """Rate of the next step."""
         return learning_rate(self.optimizer_cfg, self.applied, self.total_updates)
 
-    def assign(self, rows: Rows, *, step_ends: Tensor | None = None, step_rewards: Tensor | None = None) -> Assigned:
-        """Advantages of a whole batch under the method, before any micro-batch. Changes nothing."""
+    def assign(
+        self,
+        rows: Rows,
+        *,
+        step_ends: Int[Tensor, "B K"] | None = None,
+        step_rewards: Float[Tensor, "B K"] | None = None,
+        quality: Float[Tensor, "B"] | None = None,
+    ) -> Assigned:
+        """Advantages of a whole batch under the method, before any micro-batch. Changes nothing.
+
+        step_ends, step_rewards: for process supervision. quality: for redistribution among correct responses.
+        """
         needs = self.objective.needs
         every = rows.mask.any(1)
         old, value, ref = None, None, None
@@ -120,6 +130,7 @@ class Trainer:
             mask=rows.mask,
             correct=rows.correct,
             truncated=rows.truncated,
+            quality=quality,
             logp_old=old,
             logp_ref=ref,
             value=value,
