@@ -128,6 +128,6 @@ def test_extraction_is_total(response: str, answer_format: str, truncated: bool)
     ],
 )
 def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     check("7", piece * (1_000_000 // len(piece)))
-    assert time.perf_counter() - began < 2.5  # a quadratic scan would take minutes
+    assert time.process_time() - began < 2.5  # a quadratic scan would take minutes

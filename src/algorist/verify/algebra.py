@@ -1,44 +1,68 @@
 """Equality of expressions as rational functions: an exact proof without a computer algebra system.
 
-An expression becomes numerator / denominator, two polynomials with rational coefficients over atoms: symbols,
-constants,
-roots, exponentials, sines and cosines, whatever is opaque. i^2 = -1, r^q = base for r = base^(1/q) and
-sin^2 = 1 - cos^2 are applied. A difference that vanishes proves equality; one that does not proves nothing.
+An expression becomes numerator / denominator, two polynomials over atoms: symbols, roots, exponentials, opaque things.
+sin and cos are written in z = e^(i t), hyperbolic functions in e^t, and a^(u + v) as a^u a^v, with one unit for each
+base
+and exponent, so that multiple angles, sums of angles and laws of exponents hold by themselves. i^2 = -1 and r^q =
+base for
+r = base^(1/q) are applied. A difference that vanishes proves equality; one that does not proves nothing.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
 from fractions import Fraction
+from typing import NamedTuple, final
 
-from algorist.verify import tree
+from algorist.verify import polynomial, tree
+from algorist.verify.polynomial import (
+    ONE,
+    UNIT,
+    Monomial,
+    Polynomial,
+    TooLarge,
+    cleared,
+    constant,
+    monic,
+    plus,
+    subtract,
+)
 from algorist.verify.tree import Node, Unreadable
 
-Monomial = frozenset[tuple[object, int]]
-Polynomial = dict[Monomial, Fraction]
-
-MAX_TERMS = 400
-_ONE: Monomial = frozenset()
+_MAX_POWER = 64
+_PI_KEY: Monomial = frozenset({(tree.PI, 1)})
+_I_TERM = (tree.IMAGINARY, 1)
 
 
-class TooLarge(Exception):
-    """A product would have more than MAX_TERMS terms."""
+class Quotient(NamedTuple):
+    """top / bottom; the bottom is never the zero polynomial."""
 
+    top: Polynomial
+    bottom: Polynomial
 
-class Quotient:
-    """numerator / denominator; the denominator is never the zero polynomial."""
-
-    __slots__ = ("bottom", "top")
-
-    def __init__(self, top: Polynomial, bottom: Polynomial) -> None:
-        self.top, self.bottom = top, bottom
-
-    def frozen(self) -> tuple[frozenset[tuple[Monomial, Fraction]], frozenset[tuple[Monomial, Fraction]]]:
-        """A hashable form; equal for equal polynomials up to a rational factor of both."""
-        scale = _leading(self.bottom)
+    def frozen(self) -> Hashable:
+        """A hashable form, equal for equal pairs up to a rational factor of both."""
+        scale = polynomial.leading(self.bottom)
         return (
             frozenset((m, c / scale) for m, c in self.top.items()),
             frozenset((m, c / scale) for m, c in self.bottom.items()),
         )
+
+
+class Power(NamedTuple):
+    """The atom base^(exponent / units): an exponential with its smallest needed step."""
+
+    base: Hashable
+    """'cis' for e^i, 'exp' for e, a prime, or a frozen quotient."""
+    exponent: Hashable
+
+
+class Root(NamedTuple):
+    """The atom base^(1/order)."""
+
+    base: Hashable
+    order: int
 
 
 def equal(a: Node, b: Node) -> bool:
@@ -47,43 +71,41 @@ def equal(a: Node, b: Node) -> bool:
     >>> from algorist.verify.read import read
     >>> equal(read("(x+1)^2"), read("x^2+2x+1")), equal(read("x"), read("x+1"))
     (True, False)
+    >>> equal(read(r"\\cos 4x"), read(r"8\\cos^4 x-8\\cos^2 x+1"))
+    True
     """
     try:
-        left, right = convert(a), convert(b)
-        difference = _subtract(_times(left.top, right.bottom), _times(right.top, left.bottom))
-        return not difference and bool(left.bottom) and bool(right.bottom)
+        converter = _prepared(a, b)
+        left, right = converter.convert(a), converter.convert(b)
+        return not converter.cross(left, right)
     except (TooLarge, Unreadable, RecursionError):
         return False
 
 
 def equation(left: Node, right: Node) -> tuple[Polynomial, Polynomial] | None:
-    """(numerator, denominator) of left - right, the numerator with leading coefficient 1; None where out of reach."""
+    """(numerator, denominator) of left - right, the numerator without common monomials and with leading coefficient 1;
+    None where out of reach."""
     try:
-        a, b = convert(left), convert(right)
-        top = _subtract(_times(a.top, b.bottom), _times(b.top, a.bottom))
-        bottom = _times(a.bottom, b.bottom)
+        converter = _prepared(left, right)
+        a, b = converter.convert(left), converter.convert(right)
+        top, bottom = converter.cross(a, b), converter.times(a.bottom, b.bottom)
     except (TooLarge, Unreadable, RecursionError):
         return None
-    if not top or not bottom:
-        return None
-    scale = _leading(top)
-    return {m: c / scale for m, c in top.items()}, bottom
+    return (monic(top), bottom) if top else None
 
 
 def same_solutions(a: tuple[Polynomial, Polynomial], b: tuple[Polynomial, Polynomial]) -> bool:
     """True where two numerators agree and no denominator could hide a solution of the other."""
-    if a[0] != b[0]:
-        return False
-    return all(len(side[1]) == 1 and _harmless(side[1], a[0]) for side in (a, b))
+    return a[0] == b[0] and all(len(side[1]) == 1 and _harmless(side[1], a[0]) for side in (a, b))
 
 
 def _harmless(bottom: Polynomial, top: Polynomial) -> bool:
     """A monomial denominator x^k is harmless where the numerator does not vanish at x = 0 (xy = 1 against y = 1/x)."""
     (monomial,) = bottom
     for atom, _ in monomial:
-        if isinstance(atom, Node) and (tree.is_positive(atom) or atom.op == "pow"):
+        if isinstance(atom, Power | Root) or (isinstance(atom, Node) and tree.is_positive(atom)):
             continue
-        if {m for m in top if not any(name == atom for name, _ in m)} != {_ONE}:
+        if {m for m in top if not any(name == atom for name, _ in m)} != {UNIT}:
             return False
     return True
 
@@ -91,224 +113,227 @@ def _harmless(bottom: Polynomial, top: Polynomial) -> bool:
 def sign_factor(a: tuple[Node, Node], b: tuple[Node, Node]) -> int:
     """1 or -1 where (a0 - a1) is a positive or negative rational multiple of (b0 - b1), 0 otherwise."""
     try:
-        first = convert(tree.add([a[0], tree.neg(a[1])]))
-        second = convert(tree.add([b[0], tree.neg(b[1])]))
-        x, y = _times(first.top, second.bottom), _times(second.top, first.bottom)
+        converter = _prepared(*a, *b)
+        first = converter.convert(tree.add([a[0], tree.neg(a[1])]))
+        second = converter.convert(tree.add([b[0], tree.neg(b[1])]))
+        x, y = converter.times(first.top, second.bottom), converter.times(second.top, first.bottom)
     except (TooLarge, Unreadable, RecursionError):
         return 0
     if not x or x.keys() != y.keys():
         return 0
     factors = {x[m] / y[m] for m in x}
-    if len(factors) != 1:
-        return 0
-    return 1 if factors.pop() > 0 else -1
+    return (1 if factors.pop() > 0 else -1) if len(factors) == 1 else 0
 
 
-def _leading(p: Polynomial) -> Fraction:
-    """Coefficient of the first monomial in a fixed order."""
-    return p[min(p, key=lambda m: sorted((repr(atom), power) for atom, power in m))]
+def _prepared(*nodes: Node) -> _Converter:
+    """A converter that knows the step of every exponential in these trees."""
+    converter = _Converter()
+    for node in nodes:
+        converter.convert(node)
+    converter.learning = False
+    return converter
 
 
-def convert(node: Node) -> Quotient:
-    """The quotient of polynomials that a tree is."""
-    if node.op == "num":
-        return _constant(node.number)
-    if node.op == "add":
-        total = convert(node.args[0])
-        for arg in node.args[1:]:
-            total = _plus(total, convert(arg))
-        return total
-    if node.op == "mul":
-        product = convert(node.args[0])
-        for arg in node.args[1:]:
-            factor = convert(arg)
-            product = Quotient(_times(product.top, factor.top), _times(product.bottom, factor.bottom))
-        return product
-    if node.op == "pow":
-        return _convert_power(node.args[0], node.args[1])
-    if node.op == "deg":
-        return convert(tree.mul([node.args[0], tree.PI, tree.num(Fraction(1, 180))]))
-    if node.op == "pct":
-        return convert(tree.mul([node.args[0], tree.num(Fraction(1, 100))]))
-    if node.op == "fn" and node.name in ("tan", "cot", "sec", "csc"):
-        sine, cosine = _function("sin", node.args), _function("cos", node.args)
-        top, bottom = {"tan": (sine, cosine), "cot": (cosine, sine), "sec": (None, cosine), "csc": (None, sine)}[
-            node.name
-        ]
-        return _over(top or _constant(Fraction(1)), bottom)
-    if node.op == "fn" and not node.name.startswith(("op:", "app:")):
-        return _function(node.name, node.args)
-    if node.op in ("sym", "const", "fn"):
-        if node == tree.INF:
-            raise Unreadable("operator")
-        return _atom(node, 1)
-    raise Unreadable("operator")
+@final
+class _Converter:
+    """Trees to quotients. While learning it only collects, per exponential, the common denominator of its exponents."""
 
+    def __init__(self) -> None:
+        self.learning = True
+        self.steps: dict[Power, int] = {}
+        self.bases: dict[Root, Quotient] = {}
 
-def _constant(value: Fraction) -> Quotient:
-    return Quotient({_ONE: value} if value else {}, {_ONE: Fraction(1)})
+    # arithmetic
 
+    def times(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        return polynomial.times(p, q, self.reduce)
 
-def _atom(atom: object, power: int) -> Quotient:
-    one = {_ONE: Fraction(1)}
-    mono = _reduce({frozenset({(atom, abs(power))}): Fraction(1)})
-    return Quotient(mono, one) if power > 0 else Quotient(one, mono)
+    def product(self, a: Quotient, b: Quotient) -> Quotient:
+        return Quotient(self.times(a.top, b.top), self.times(a.bottom, b.bottom))
 
+    def total(self, a: Quotient, b: Quotient) -> Quotient:
+        if a.bottom == b.bottom:
+            return Quotient(plus(a.top, b.top), a.bottom)
+        top = plus(self.times(a.top, b.bottom), self.times(b.top, a.bottom))
+        return Quotient(top, self.times(a.bottom, b.bottom))
 
-def _over(a: Quotient, b: Quotient) -> Quotient:
-    return Quotient(_times(a.top, b.bottom), _times(a.bottom, b.top))
+    def cross(self, a: Quotient, b: Quotient) -> Polynomial:
+        return cleared(subtract(self.times(a.top, b.bottom), self.times(b.top, a.bottom)))
 
-
-def _plus(a: Quotient, b: Quotient) -> Quotient:
-    if a.bottom == b.bottom:
-        return Quotient(_subtract(a.top, _negated(b.top)), a.bottom)
-    top = _subtract(_times(a.top, b.bottom), _negated(_times(b.top, a.bottom)))
-    return Quotient(top, _times(a.bottom, b.bottom))
-
-
-def _negated(p: Polynomial) -> Polynomial:
-    return {m: -c for m, c in p.items()}
-
-
-def _subtract(p: Polynomial, q: Polynomial) -> Polynomial:
-    out = dict(p)
-    for m, c in q.items():
-        value = out.get(m, Fraction(0)) - c
-        if value:
-            out[m] = value
-        else:
-            out.pop(m, None)
-    return out
-
-
-def _times(p: Polynomial, q: Polynomial) -> Polynomial:
-    if len(p) * len(q) > MAX_TERMS * 4:
-        raise TooLarge
-    out: Polynomial = {}
-    reduce = False
-    for m, c in p.items():
-        for n, d in q.items():
-            if not m or not n:
-                product = m or n
-            else:
-                powers = dict(m)
-                for atom, power in n:
-                    powers[atom] = powers.get(atom, 0) + power
-                    reduce |= _has_rule(atom)
-                product = frozenset(powers.items())
-            value = out.get(product, Fraction(0)) + c * d
-            if value:
-                out[product] = value
-            else:
-                out.pop(product, None)
-    if len(out) > MAX_TERMS:
-        raise TooLarge
-    return _reduce(out) if reduce else out
-
-
-def _has_rule(atom: object) -> bool:
-    if isinstance(atom, Node):
-        return atom == tree.IMAGINARY or atom.op == "pow"
-    return isinstance(atom, tuple) and atom[0] == "sin"
-
-
-def _reduce(p: Polynomial, depth: int = 0) -> Polynomial:
-    """Apply i^2 = -1, r^q = base and sin^2 = 1 - cos^2 until none fits."""
-    if depth > 30:
-        raise TooLarge
-    for monomial in p:
-        for atom, power in monomial:
-            rule = _rule(atom, power)
-            if rule is None:
-                continue
-            step, replacement = rule
-            coefficient = p[monomial]
-            rest = dict(monomial)
-            rest[atom] = power - step
-            if not rest[atom]:
-                del rest[atom]
-            without = {m: c for m, c in p.items() if m != monomial}
-            reduced = _times({frozenset(rest.items()): coefficient}, replacement)
-            return _reduce(_subtract(without, _negated(reduced)), depth + 1)
-    return p
-
-
-def _rule(atom: object, power: int) -> tuple[int, Polynomial] | None:
-    """(k, p) with atom^k = p, where it applies to this power."""
-    if isinstance(atom, Node):
-        if atom == tree.IMAGINARY and power >= 2:
-            return 2, {_ONE: Fraction(-1)}
-        if atom.op == "pow" and atom.args[1].op == "num":
-            q = atom.args[1].number.denominator
-            if q > 1 and power >= q:
-                base = convert(atom.args[0])
-                if set(base.bottom) != {_ONE}:
-                    return None
-                scale = base.bottom[_ONE]
-                return q, {m: c / scale for m, c in base.top.items()}
-    elif isinstance(atom, tuple) and atom[0] == "sin" and power >= 2:
-        cosine = ("cos", *atom[1:])
-        return 2, {_ONE: Fraction(1), frozenset({(cosine, 2)}): Fraction(-1)}
-    return None
-
-
-def _function(name: str, args: tuple[Node, ...]) -> Quotient:
-    """A function as an atom that is known by its name and the normal form of its arguments."""
-    if name in ("sin", "cos") and len(args) == 1:
-        inside = convert(args[0])
-        flipped = Quotient(_negated(inside.top), inside.bottom)
-        if inside.top and _leading(inside.top) / _leading(inside.bottom) < 0:
-            value = _atom((name, flipped.frozen()), 1)
-            return value if name == "cos" else Quotient(_negated(value.top), value.bottom)
-    return _atom((name, *(convert(arg).frozen() for arg in args)), 1)
-
-
-def _convert_power(base: Node, exponent: Node) -> Quotient:
-    """base^(c + k1 t1 + ...) = base^c * product of (base^t)^k with whole k."""
-    if exponent.op == "num" and exponent.number.denominator == 1:
-        return _whole_power(convert(base), exponent.number.numerator)
-    if base.op == "num" and base.number > 0 and exponent.op != "num":
-        return _prime_powers(base.number, exponent)
-    result = _constant(Fraction(1))
-    for term in exponent.args if exponent.op == "add" else (exponent,):
-        coefficient, rest = (term.number, tree.ONE) if term.op == "num" else tree.split_coefficient(term)
-        power = coefficient.numerator
-        if abs(power) > 40:
-            raise TooLarge
-        unit = tree.num(Fraction(1, coefficient.denominator))
-        root = tree.mul([unit, rest])
-        if root == tree.ONE:
-            factor = _whole_power(convert(base), power)
-        else:
-            factor = _atom(Node("pow", (base, root)), power)
-        result = Quotient(_times(result.top, factor.top), _times(result.bottom, factor.bottom))
-    return result
-
-
-def _prime_powers(base: Fraction, exponent: Node) -> Quotient:
-    result = _constant(Fraction(1))
-    for part, sign in ((base.numerator, 1), (base.denominator, -1)):
-        for prime, multiplicity in tree.factor_small(part):
-            scaled = tree.mul([tree.num(sign * multiplicity), exponent])
-            for term in scaled.args if scaled.op == "add" else (scaled,):
-                coefficient, rest = (term.number, tree.ONE) if term.op == "num" else tree.split_coefficient(term)
-                if rest == tree.ONE:
-                    factor = convert(tree.power(tree.num(prime), tree.num(coefficient)))
-                else:
-                    root = tree.mul([tree.num(Fraction(1, coefficient.denominator)), rest])
-                    factor = _atom(Node("pow", (tree.num(prime), root)), coefficient.numerator)
-                result = Quotient(_times(result.top, factor.top), _times(result.bottom, factor.bottom))
-    return result
-
-
-def _whole_power(q: Quotient, power: int) -> Quotient:
-    if abs(power) > 64:
-        raise TooLarge
-    if power < 0:
-        if not q.top:
+    def over(self, a: Quotient, b: Quotient) -> Quotient:
+        if not b.top:
+            if self.learning:  # exponentials stand for 1 while their steps are collected
+                return a
             raise Unreadable("undefined")
-        q, power = Quotient(q.bottom, q.top), -power
-    result = _constant(Fraction(1))
-    for _ in range(power):
-        result = Quotient(_times(result.top, q.top), _times(result.bottom, q.bottom))
-    return result
+        return self.product(a, Quotient(b.bottom, b.top))
+
+    def whole_power(self, q: Quotient, power: int) -> Quotient:
+        if abs(power) > _MAX_POWER:
+            raise TooLarge
+        if power < 0:
+            q, power = self.over(Quotient(ONE, ONE), q), -power
+        result = Quotient(ONE, ONE)
+        for _ in range(power):
+            result = self.product(result, q)
+        return result
+
+    def reduce(self, p: Polynomial) -> Polynomial:
+        """Apply i^2 = -1 and r^q = base until neither fits."""
+        for _ in range(400):
+            step = self._step(p)
+            if step is None:
+                return p
+            p = step
+        raise TooLarge
+
+    def _step(self, p: Polynomial) -> Polynomial | None:
+        for monomial, coefficient in p.items():
+            for atom, power in monomial:
+                if atom == tree.IMAGINARY and not 0 <= power < 2:
+                    rest = monomial - {(atom, power)}
+                    turned = {0: (rest, 1), 1: (rest | {_I_TERM}, 1), 2: (rest, -1), 3: (rest | {_I_TERM}, -1)}[
+                        power % 4
+                    ]
+                    without = {m: c for m, c in p.items() if m != monomial}
+                    return plus(without, {turned[0]: coefficient * turned[1]})
+                if isinstance(atom, Root) and power >= atom.order and self.bases[atom].bottom.keys() == {UNIT}:
+                    base = self.bases[atom]
+                    scale = base.bottom[UNIT]
+                    left = power - atom.order
+                    rest = monomial - {(atom, power)} | ({(atom, left)} if left else frozenset())
+                    without = {m: c for m, c in p.items() if m != monomial}
+                    value = {m: c * coefficient / scale for m, c in base.top.items()}
+                    return plus(without, polynomial.times({rest: Fraction(1)}, value, lambda q: q))
+        return None
+
+    # conversion
+
+    def convert(self, node: Node) -> Quotient:
+        if node.op == "num":
+            return Quotient(constant(node.number), ONE)
+        if node.op == "add":
+            total = self.convert(node.args[0])
+            for arg in node.args[1:]:
+                total = self.total(total, self.convert(arg))
+            return total
+        if node.op == "mul":
+            product = self.convert(node.args[0])
+            for arg in node.args[1:]:
+                product = self.product(product, self.convert(arg))
+            return product
+        if node.op == "pow":
+            return self.power(node.args[0], node.args[1])
+        if node.op in ("deg", "pct"):
+            unit = [tree.PI, tree.num(Fraction(1, 180))] if node.op == "deg" else [tree.num(Fraction(1, 100))]
+            return self.convert(tree.mul([node.args[0], *unit]))
+        if node.op == "fn":
+            return self.function(node)
+        if node.op in ("sym", "const") and node != tree.INF:
+            return self.atom(node)
+        raise Unreadable("operator")
+
+    def atom(self, atom: Hashable, power: int = 1) -> Quotient:
+        return Quotient(self.reduce({frozenset({(atom, power)}): Fraction(1)}), ONE)
+
+    def function(self, node: Node) -> Quotient:
+        name = node.name
+        if name in _CIRCULAR:
+            return self.circular(name, self.convert(node.args[0]))
+        if name in _HYPERBOLIC:
+            up = self.exponential("exp", self.convert(node.args[0]), 1)
+            down = self.exponential("exp", self.convert(node.args[0]), -1)
+            sine, cosine = self.halved(up, down, -1), self.halved(up, down, 1)
+            return {"sinh": sine, "cosh": cosine}.get(name) or (
+                self.over(sine, cosine) if name == "tanh" else self.over(cosine, sine)
+            )
+        if name.startswith(("op:", "app:")):
+            return self.atom(node)
+        return self.atom((name, *(self.convert(arg).frozen() for arg in node.args)))
+
+    def halved(self, up: Quotient, down: Quotient, sign: int) -> Quotient:
+        total = self.total(up, Quotient({m: c * sign for m, c in down.top.items()}, down.bottom))
+        return Quotient({m: c / 2 for m, c in total.top.items()}, total.bottom)
+
+    def circular(self, name: str, angle: Quotient) -> Quotient:
+        up, down = self.exponential("cis", angle, 1), self.exponential("cis", angle, -1)
+        cosine = self.halved(up, down, 1)
+        sine = self.product(self.halved(up, down, -1), self.atom(tree.IMAGINARY, -1))
+        one = Quotient(ONE, ONE)
+        pairs = {"sin": (sine, one), "cos": (cosine, one), "tan": (sine, cosine), "cot": (cosine, sine),
+        "sec": (one, cosine),
+                 "csc": (one, sine)}  # fmt: skip
+        return self.over(*pairs[name])
+
+    def exponential(self, base: Hashable, exponent: Quotient, sign: int) -> Quotient:
+        """base^(sign * exponent) as a product of powers of units, one factor for each term of the exponent."""
+        result = Quotient(ONE, ONE)
+        for key, coefficient in self.terms(exponent):
+            kind, term = base, key
+            if base == "exp" and isinstance(key, frozenset) and _I_TERM in key:
+                kind, term = "cis", key - {_I_TERM}
+            if kind == "cis" and term == _PI_KEY and (known := self.turned(sign * coefficient)) is not None:
+                result = self.product(result, known)
+            else:
+                result = self.product(result, self.stepped(Power(kind, term), sign * coefficient))
+        return result
+
+    def terms(self, exponent: Quotient) -> list[tuple[Hashable, Fraction]]:
+        """(key, coefficient) of the terms of a sum; a true quotient is one term."""
+        if exponent.bottom.keys() == {UNIT}:
+            scale = exponent.bottom[UNIT]
+            return [(m, c / scale) for m, c in exponent.top.items()]
+        if not exponent.top:
+            return []
+        scale = polynomial.leading(exponent.top) / polynomial.leading(exponent.bottom)
+        return [(Quotient({m: c / scale for m, c in exponent.top.items()}, exponent.bottom).frozen(), scale)]
+
+    def stepped(self, atom: Power, coefficient: Fraction) -> Quotient:
+        """atom^coefficient, in steps of 1/steps[atom]."""
+        if self.learning:
+            self.steps[atom] = math.lcm(self.steps.get(atom, 1), coefficient.denominator)
+            return Quotient(ONE, ONE)
+        power = coefficient * self.steps.get(atom, 1)
+        if power.denominator != 1 or abs(power) > 10**4:
+            raise TooLarge
+        return self.atom(atom, power.numerator)
+
+    def turned(self, turns: Fraction) -> Quotient | None:
+        """e^(i pi turns) at the table angles."""
+        value = tree.euler(turns)
+        return None if value is None else self.convert(value)
+
+    def power(self, base: Node, exponent: Node) -> Quotient:
+        if exponent.op == "num" and exponent.number.denominator == 1:
+            return self.whole_power(self.convert(base), exponent.number.numerator)
+        if base == tree.E:
+            return self.exponential("exp", self.convert(exponent), 1)
+        if exponent.op == "num":
+            return self.rooted(base, exponent.number)
+        result = Quotient(ONE, ONE)
+        for key, coefficient in self.terms(self.convert(exponent)):
+            if key == UNIT:
+                result = self.product(result, self.convert(tree.power(base, tree.num(coefficient))))
+            elif base.op == "num" and base.number > 0:
+                for part, sign in ((base.number.numerator, 1), (base.number.denominator, -1)):
+                    for prime, multiplicity in tree.factor_small(part):
+                        result = self.product(
+                            result, self.stepped(Power(prime, key), coefficient * multiplicity * sign)
+                        )
+            else:
+                result = self.product(result, self.stepped(Power(self.convert(base).frozen(), key), coefficient))
+        return result
+
+    def rooted(self, base: Node, exponent: Fraction) -> Quotient:
+        """base^(p/q) = (base^(1/q))^p."""
+        inside = self.convert(base)
+        root = Root(inside.frozen(), exponent.denominator)
+        self.bases[root] = inside
+        if abs(exponent.numerator) > _MAX_POWER:
+            raise TooLarge
+        if exponent > 0:
+            return self.atom(root, exponent.numerator)
+        return Quotient(ONE, self.atom(root, -exponent.numerator).top)
+
+
+_CIRCULAR = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
+_HYPERBOLIC = frozenset({"sinh", "cosh", "tanh", "coth"})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from algorist.verify import algebra, numeric, relations, sets, tree, units
+from algorist.verify import algebra, numeric, radicals, relations, sets, tree, units
 from algorist.verify.tree import Node, Unreadable, num
 
 State = Literal["equal", "different", "unsure", "pending"]
@@ -364,6 +364,9 @@ def scalars(a: Node, b: Node, prover: Prover) -> Finding:
         return unsure(why.reason)
     if agrees is False:
         return different("numeric")
+    zero = radicals.is_zero(tree.add([a, tree.neg(b)]))
+    if zero is not None:
+        return equal("symbolic") if zero else different("numeric")
     if algebra.equal(a, b):
         return equal("symbolic")
     return prover(a, b)

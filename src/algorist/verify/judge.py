@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from algorist.flow import Outcome, Verdict
-from algorist.verify import choices, compare, numeric
+from algorist.verify import choices, compare, normalise, numeric
 from algorist.verify import gold as golds
+from algorist.verify import read as reading
 from algorist.verify.compare import Finding, Prover
 from algorist.verify.extract import Extraction, boxes, extract
 from algorist.verify.item import Item
@@ -227,6 +228,12 @@ def _loosely(gold: str, candidate: str) -> bool:
             return False
         values.append(value if isinstance(value, Fraction) else Fraction(str(value)))
     return abs(values[0] - values[1]) <= _LOOSE * abs(values[0])
+
+
+def clear_caches() -> None:
+    """Forget all texts and comparisons of this process, so that a measurement starts cold."""
+    for cached in (_compare_cheaply, _loosely, reading._read, normalise.tidy, normalise.key, numeric.constant):
+        cached.cache_clear()
 
 
 def gold_against_itself(gold: str, kind: str) -> Finding:

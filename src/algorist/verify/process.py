@@ -1,4 +1,4 @@
-"""One killable process: a request a line, an answer a line, a deadline from dispatch."""
+"""One killable process: a request a line, an answer a line, a deadline from dispatch. See `worker` for its inside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, final
 
+GRACE_S = 0.4  # the warm process kills a late fork itself; this is the second line, against a stuck warm process
 START_S = 60.0  # a cold import of sympy on a loaded two-core machine takes seconds; it is not part of any deadline
-RECYCLE_JOBS = 2000
 
 
 @final
@@ -22,16 +22,15 @@ class Process:
     def __init__(self, module: str, deadline_s: float, memory_mib: int) -> None:
         self.module, self.deadline_s, self.memory_mib = module, deadline_s, memory_mib
         self.running: subprocess.Popen[bytes] | None = None
-        self.jobs = 0
 
     def start(self) -> bool:
         """Make sure that a process is there and ready; False where it could not be started."""
-        if self.running is not None and self.running.poll() is None and self.jobs < RECYCLE_JOBS:
+        if self.running is not None and self.running.poll() is None:
             return True
         self.stop()
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        limits = [str(self.memory_mib), f"{self.deadline_s + 1.0:.3f}"]
+        limits = [str(self.memory_mib), f"{self.deadline_s:.3f}"]
         self.running = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-m", self.module, *limits],
             stdin=subprocess.PIPE,
@@ -40,34 +39,30 @@ class Process:
             env={**os.environ, "PYTHONPATH": path},
             bufsize=0,
         )
-        self.jobs = 0
         if not self._read(time.monotonic() + START_S):
             self.stop()
             return False
         return True
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """One answer within the deadline; {"error": why} where the process is late, broken or reports a failure.
+        """One answer within the deadline; {"error": why} where the work is late, broken or reports a failure.
 
-        After an error the process is killed; the next request starts another.
+        The process replaces its own fork after an error; where it does not answer itself it is killed, and the next
+        request starts another.
         """
         if not self.start():
             return {"error": "worker_start"}
         assert self.running is not None, "start() leaves a process"
         assert self.running.stdin is not None, "a process is started with pipes"
-        self.jobs += 1
         try:
             self.running.stdin.write(json.dumps(job).encode() + b"\n")
-            line = self._read(time.monotonic() + self.deadline_s)
+            line = self._read(time.monotonic() + self.deadline_s + GRACE_S)
         except BrokenPipeError:
             line = b""
         if not line:
             self.stop()
             return {"error": "timeout" if line is None else "worker_death"}
         reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            self.stop()  # after a memory or library failure the process is not trusted again
-            return {"error": f"worker_{reply['error']}"}
         return reply
 
     def _read(self, until: float) -> bytes | None:

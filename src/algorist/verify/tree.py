@@ -437,14 +437,24 @@ def pi_multiple(x: Node) -> Fraction | None:
     return coefficient if rest == PI else None
 
 
+@lru_cache(512)
 def _cosine(turns: Fraction) -> Node | None:
-    """cos(turns * pi) where the denominator is 1, 2, 3, 4 or 6."""
+    """cos(turns * pi) where the denominator divides 12."""
     turns = abs((turns + 1) % 2 - 1)
     sign = 1
     if turns > HALF.number:
         turns, sign = 1 - turns, -1
-    table = {Fraction(0): ONE, Fraction(1, 6): mul([HALF, sqrt(num(3))]), Fraction(1, 4): mul([HALF, sqrt(num(2))]),
-             Fraction(1, 3): HALF, Fraction(1, 2): ZERO}  # fmt: skip
+    root2, root6 = sqrt(num(2)), sqrt(num(6))
+    quarter = num(Fraction(1, 4))
+    table = {
+        Fraction(0): ONE,
+        Fraction(1, 12): mul([quarter, add([root6, root2])]),
+        Fraction(1, 6): mul([HALF, sqrt(num(3))]),
+        Fraction(1, 4): mul([HALF, root2]),
+        Fraction(1, 3): HALF,
+        Fraction(5, 12): mul([quarter, add([root6, neg(root2)])]),
+        Fraction(1, 2): ZERO,
+    }
     return mul([num(sign), table[turns]]) if turns in table else None
 
 
@@ -453,8 +463,15 @@ def _euler(exponent: Node) -> Node | None:
     if exponent.op != "mul" or IMAGINARY not in exponent.args:
         return None
     turns = pi_multiple(mul(arg for arg in exponent.args if arg != IMAGINARY))
-    if turns is None:
-        return None
+    return None if turns is None else euler(turns)
+
+
+def euler(turns: Fraction) -> Node | None:
+    """cos(pi turns) + i sin(pi turns) where both are in the table, None elsewhere.
+
+    >>> euler(Fraction(1)) == MINUS_ONE
+    True
+    """
     cosine, sine = _cosine(turns), _cosine(turns - HALF.number)
     return None if cosine is None or sine is None else add([cosine, mul([IMAGINARY, sine])])
 
