@@ -120,6 +120,8 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
 def subject_of(prepared: Prepared) -> Subject:
     """What the gates look at."""
     recipe = prepared.recipe
+    pool = [*prepared.problems.sft, *prepared.problems.train]
+    texts = tokenizer_texts(recipe.prompt, pool) if recipe.policy.new else ()
     return Subject(
         cfg=recipe.qualify,
         rl=recipe.rl,
@@ -135,6 +137,7 @@ def subject_of(prepared: Prepared) -> Subject:
         task=prepared.task,
         response_tokens=response_tokens(recipe),
         reward_name=recipe.reward.name,
+        start=lambda: build_policy(recipe.policy, base=prepared.base, texts=texts, seed=recipe.seed),
     )
 
 

@@ -82,9 +82,10 @@ class Gate:
     def sentence(self) -> str:
         """One line for people."""
         value = "" if self.value is None else f" {self.value:.4g} {self.unit}"
-        bound = "" if self.threshold is None else f" (threshold {self.threshold:.4g})"
+        bound = "" if self.threshold is None or self.value is None else f" (threshold {self.threshold:.4g})"
         cause = f": {self.cause.rstrip('.')}." if self.cause else ""
-        return f"{self.name}:{value}{bound}: {self.verdict}{cause}{' ' + self.remedy if self.remedy else ''}"
+        colon = ":" if value else ""
+        return f"{self.name}{colon}{value}{bound}: {self.verdict}{cause}{' ' + self.remedy if self.remedy else ''}"
 
     def payload(self) -> dict[str, JSON]:
         """What the ledger keeps."""

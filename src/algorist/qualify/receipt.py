@@ -136,6 +136,32 @@ def public_bytes(key: Any) -> bytes:
     return raw
 
 
+def new_key(path: Path) -> bytes:
+    """Write a new private key to `path` (PEM, readable by its owner only) and its public half, in hexadecimal, to path.pub.
+
+    Returns the 32 public bytes. Raises InputError where a file is there already, or `cryptography` is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    except ImportError as error:
+        raise InputError(
+            "a key needs the package cryptography, which is not installed. Install it: pip install 'algorist[sign]'"
+        ) from error
+    public_path = path.with_name(f"{path.name}.pub")
+    for file in (path, public_path):
+        if file.exists():
+            raise InputError(f"{file}: is there already, and a key is never overwritten. Choose another name.")
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file_object:
+        file_object.write(pem)
+    public = public_bytes(key)
+    public_path.write_text(f"{public.hex()}\n")
+    return public
+
+
 def judge(events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
     """(status, reasons) from the ledger alone."""
     last = events[-1]

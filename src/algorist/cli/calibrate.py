@@ -1,0 +1,64 @@
+"""`algorist calibrate RECIPE`: which completion budget and group size the starting policy needs."""
+
+import argparse
+from pathlib import Path
+
+from algorist.cli.common import add_json, emit, say
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the verb."""
+    text = "sample once with a long budget and recommend rl.sampling.response_tokens and rl.group_size"
+    parser = subparsers.add_parser("calibrate", help=text, description=text)
+    parser.add_argument("recipe", type=Path, help="a YAML recipe with an rl stage")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="a.b=c", dest="overrides", help="override one key"
+    )
+    parser.add_argument("--problems", type=int, default=32, help="problems to sample (default: 32)")
+    parser.add_argument("--samples", type=int, default=16, help="responses to each (default: 16)")
+    parser.add_argument("--longest", type=int, help="largest budget to try (default: what the context allows)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: the cores this process may use)")
+    add_json(parser)
+    parser.set_defaults(func=calibrate_verb)
+
+
+def calibrate_verb(arguments: argparse.Namespace) -> int:
+    """Print the curves and what they recommend. Writes nothing."""
+    from algorist.api.runs import load_recipe
+    from algorist.cli.run import set_threads
+    from algorist.errors import InputError
+    from algorist.launch.preflight import calibration
+    from algorist.launch.prepare import prepare, subject_of
+    from algorist.stages.listener import Silent
+
+    if min(arguments.problems, arguments.samples, arguments.longest or 1) < 1 or arguments.samples < 2:
+        raise InputError("calibrate: --problems and --longest must be at least 1, --samples at least 2. Raise them.")
+    resolved = load_recipe(arguments.recipe, arguments.overrides)
+    set_threads(arguments.threads)
+    prepared = prepare(resolved.recipe, base=resolved.base_dir, listener=Silent())
+    try:
+        found = calibration(
+            subject_of(prepared), problems=arguments.problems, samples=arguments.samples, longest=arguments.longest
+        )
+    finally:
+        prepared.close()
+    if arguments.json:
+        emit(found.to_json())
+        return 0
+    if resolved.recipe.sft is not None:
+        say(
+            "note: the recipe fine-tunes first; these figures are of the policy before that. After a run, try its export:"
+        )
+        say(
+            "      algorist calibrate RECIPE --set sft=null --set problems.sft_count=0 --set policy='{path: RUN/export}'"
+        )
+    say(f"{found.problems} problems, {found.samples} responses each")
+    say("  budget  finished   right   mixed groups")
+    for b in found.budgets:
+        say(f"  {b.response_tokens:6d}  {b.finished_share:8.1%}  {b.success_share:6.1%}  {b.mixed_share:6.1%}")
+    say("  group size  mixed groups  predicted peak")
+    for s in found.sizes:
+        say(f"  {s.group_size:10d}  {s.mixed_share:12.1%}  {s.memory_gib:10.3f} GiB")
+    say(found.words)
+    say(f"recommended: rl.sampling.response_tokens={found.response_tokens}  rl.group_size={found.group_size}")
+    return 0

@@ -1,0 +1,76 @@
+"""Preflight and calibration of a prepared recipe, outside a run: nothing is written, nothing is trained."""
+
+from collections.abc import Iterator
+
+from algorist.errors import InputError
+from algorist.flow import Group
+from algorist.qualify import memory
+from algorist.qualify.admit import shape_of
+from algorist.qualify.calibrate import Calibration, calibrate
+from algorist.qualify.gate import Gate, Verdict
+from algorist.qualify.guard import RunGates, preflight
+from algorist.qualify.signal import Contrast, judge
+from algorist.qualify.subject import Subject
+from algorist.rollout.engine import SamplingPlan
+
+
+def judge_all(subject: Subject) -> Iterator[Gate]:
+    """Every gate before training, then the signal of the starting policy where RL starts from it."""
+    readable = True
+    for gate in preflight(subject):
+        readable = readable and (gate.passed or gate.name in ("memory", "parents", "parameters"))
+        yield gate
+    if subject.rl is None or not readable:
+        words = "the recipe has no rl stage" if subject.rl is None else "not judged: an earlier gate failed"
+        yield Gate(name="signal", value=None, threshold=None, unit="", verdict=Verdict.ABSENT, cause=words)
+    elif subject.has_sft:
+        words = "sft runs first; judged on the first batch after it, before any update"
+        yield Gate(name="signal", value=None, threshold=None, unit="", verdict=Verdict.DEFERRED, cause=words)
+    else:
+        cfg = subject.cfg.signal
+        groups = RunGates(subject).sample_groups(max(cfg.prompts, subject.rl.prompts_per_batch), 0)
+        yield judge(Contrast.of(groups), minimum=cfg.minimum_useful_share, refuse=cfg.action == "refuse")
+
+
+def calibration(subject: Subject, *, problems: int, samples: int, longest: int | None) -> Calibration:
+    """Sample long, and read every shorter budget and smaller group off the same responses."""
+    rl = subject.rl
+    if rl is None:
+        raise InputError(
+            "calibrate: the recipe has no rl stage, so there is no budget to choose. Add rl, or use algorist eval."
+        )
+    chosen = subject.task.train[:problems]
+    prompts = [subject.task.prompts[p.id] for p in chosen]
+    room = subject.policy.context - max(len(p.token_ids) for p in prompts)
+    budget = min(longest or room, room)
+    plan = SamplingPlan(temperature=rl.sampling.temperature, response_tokens=budget, stop_ids=subject.task.stop_ids)
+    made = subject.engine.generate(
+        prompts, num_samples=samples, plan=plan, policy_version=0, seed=subject.seed, salt="calibrate"
+    )
+    groups = []
+    for problem, group in zip(chosen, made, strict=True):
+        asked = [problem] * len(group)
+        verdicts = subject.task.grade(asked, group)
+        rewards = subject.task.pay(asked, group, verdicts)
+        groups.append(
+            Group(problem_id=problem.id, rollouts=tuple(group), verdicts=tuple(verdicts), rewards=tuple(rewards))
+        )
+    return calibrate(groups, longest=budget, memory_gib=_memory(subject, budget))
+
+
+def _memory(subject: Subject, budget: int) -> dict[int, float]:
+    from dataclasses import replace
+
+    rl = subject.rl
+    assert rl is not None, "calibration needs RL (checked above)"
+    shape = shape_of(subject)
+    longest = max(len(ids) for ids in subject.prompt_ids.values())
+    return {
+        size: memory.predicted_peak(
+            memory.predict(
+                subject.policy,
+                replace(shape, rows=min(rl.prompts_per_batch * size, rl.sampling.rows), length_tokens=longest + budget),
+            )
+        )
+        for size in (2, 4, 8, 16, 32, 64)
+    }
