@@ -32,8 +32,8 @@ _ANCHOR = _words(
 )
 _LINK = re.compile(
     r"[*_`\"'”）) \t]*"
-    r"(?:(?:is|are|was|were|would be|should be|will be|must be|equals)(?![A-Za-z])|(?:应该是"
-    r"|应该为|应为|应是|是|为|選|选|=)[ \t]*)?"
+    r"(?:(?:(?:is|are|was|were|would be|should be|will be|must be|equals)(?![A-Za-z])"
+    r"|应该是|应该为|应为|应是|是|为|選|选|=)[ \t]*)?"
     r"(?:(?:therefore|thus|simply|then|just|indeed|clearly|exactly|given by|equal to|option|choice)\b[ \t]*)*"
     r"(?:[:：=][ \t]*)?[*_` \t]*",
     re.IGNORECASE,
@@ -234,7 +234,8 @@ _RETRACTION = _words(
     "不对|更正|算错|写错|有误",
 )
 _DOUBT = _words(
-    r"\b(?:actually|wait|hold on|hmm|no,|instead|should be|rather|alternatively it is)\b",
+    r"\b(?:actually|wait|hold on|hmm|instead|rather|alternatively it is)\b|\bno,",
+    r"\bshould be (?:\$|\\|-?\d|equal)",
     "应该是|应为|等等",
 )
 

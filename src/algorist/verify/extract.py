@@ -184,7 +184,16 @@ def _groups(part: str, found: list[Found]) -> list[Found]:
                 groups[-1] = Found(groups[-1].text + word + box.text, groups[-1].start, box.end)
                 continue
         groups.append(box)
-    return groups
+    return [_bracketed(part, group) if ", " in group.text else group for group in groups]
+
+
+def _bracketed(part: str, group: Found) -> Found:
+    """(\\boxed{2}, \\boxed{3}) is a point, not a list."""
+    before = part[max(group.start - 12, 0) : group.start].replace("$", "").replace("\\left", "").rstrip()
+    after = part[group.end : group.end + 12].replace("$", "").replace("\\right", "").lstrip()
+    if before.endswith("(") and after.startswith(")"):
+        return Found(f"({group.text})", group.start, group.end)
+    return group
 
 
 def _stated(part: str, offset: int, item: Item) -> Extraction:

@@ -45,6 +45,23 @@ def looks_like_product(run: str) -> bool:
     return len(set(run)) <= 2 or run.isupper()
 
 
+_SHORT_NOUNS = frozenset(
+    {"men", "car", "cars", "toy", "toys", "hat", "hats", "cat", "cats", "dog", "dogs", "box", "pen", "pens", "bag"}
+    | {"bags", "way", "ways", "boy", "boys", "egg", "eggs", "bus", "pie"}
+)
+
+
+def is_noun(run: str) -> bool:
+    """A run of letters after a value that is a counted thing rather than a product: `42 apples`, but not `24abcd`.
+
+    >>> is_noun("apples"), is_noun("abcd"), is_noun("xyz")
+    (True, False, False)
+    """
+    if run in FUNCTION_WORDS or run in OPERATORS or run in MATH_WORDS or looks_like_product(run):
+        return False
+    return run in _SHORT_NOUNS or (len(run) >= 4 and list(run) != sorted(run))
+
+
 def name(tokens: Sequence[Token]) -> Node | None:
     """The name that these tokens are, as one symbol; None where they are an expression.
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import final
 
-from algorist.verify import tree, units, vectors
+from algorist.verify import names, tree, units, vectors
 from algorist.verify.lex import FUNCTION_WORDS, OPERATORS, Token
 from algorist.verify.tree import MAX_DEPTH, Node, Unreadable, fn, num, sym
 
 Inner = Callable[[Sequence[Token], str, str, int], Node]
 """(tokens between brackets, opening, closing, depth) -> what the bracket holds."""
 
+_STOPS = frozenset({"or", "and", "to", "if", "where", "when"})
 _GREEK = frozenset(
     [
         "alpha",
@@ -269,11 +270,10 @@ class Parser:
             self.tokens[self.position : self.position + 1] = [Token("num", text[0]), Token("num", text[1:])]
 
     def starts_operand(self, token: Token) -> bool:
-        if token.kind in ("num", "let"):
-            return not (
-                token.kind == "let"
-                and (token.text in units.WORDS or token.text in ("or", "and", "to", "if", "where", "when"))
-            )
+        if token.kind == "num":
+            return True
+        if token.kind == "let":
+            return not (token.text in units.WORDS or token.text in _STOPS or names.is_noun(token.text))
         if token.text == "|":
             return self.bars == 0
         if token.kind == "op":
@@ -363,6 +363,8 @@ class Parser:
         if token.kind == "num":
             return self.numeral(text)
         if token.kind == "let":
+            return self.letters(text)
+        if token.kind == "word" and len(text) <= 3 and text.isascii() and text.isalpha() and text not in _STOPS:
             return self.letters(text)
         if text == "|":
             return self.absolute()
@@ -497,7 +499,7 @@ class Parser:
             mark = self.position
             top, bottom = self.argument_text(), self.argument_text()
             if bottom[:1] == "d" or bottom.startswith(r"\partial"):
-                return sym(f"{top}/{bottom}")
+                return sym(f"{top}/{bottom}".replace("{", "").replace("}", ""))
             self.position = mark
         top_node = self.argument(split=True)
         bottom_node = self.argument(split=True)

@@ -6,7 +6,8 @@ Schirra, A strong and easily computable separation bound for arithmetic expressi
     |E| >= 1 / (u^(D^2 - 1) l)        D the product of the root orders,
 
 with u and l computed along the tree: u = |n|, l = 1 for an integer n; for sums u = u1 l2 + l1 u2, l = l1 l2; products
-multiply; a quotient has u = u1 l2, l = l1 u2; a k-th root has u = (u l^(k-1))^(1/k) where u >= l, else l = (u^(k-1) l)^(1/k).
+multiply; a quotient has u = u1 l2, l = l1 u2; a k-th root has u = (u l^(k-1))^(1/k) where u >= l, else l = (u^(k-1)
+l)^(1/k).
 """
 
 from __future__ import annotations

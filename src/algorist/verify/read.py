@@ -139,6 +139,11 @@ def _read(text: str, grouped: bool) -> Node | str:
 
 
 _WRAPPERS = ("**", "__", "`", '"', "''", "*")
+_LEAD = re.compile(
+    r"(?:\\text *\{ *)?(?:the )?(?:final |correct )?(?:answer|solution|result)s?(?: (?:is|are))?"
+    r"(?: *[:=] *\}? *| +(?=\d|\[)(?<=is )\}? *)",
+    re.IGNORECASE,
+)
 _BOX = re.compile(r"^\\(?:boxed|fbox) *\{")
 
 
@@ -154,6 +159,9 @@ def strip(text: str) -> str:
         for mark in _WRAPPERS:
             if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
                 text = text[len(mark) : -len(mark)]
+        lead = _LEAD.match(text)
+        if lead and lead.end() < len(text):
+            text = text[lead.end() :]
         box = _BOX.match(text)
         if box and text.endswith("}") and lex.matching_brace(text, box.end() - 1) == len(text) - 1:
             text = text[box.end() : -1]
@@ -346,6 +354,9 @@ def element(tokens: Sequence[Token], depth: int) -> Node:
         return Node("set", ())
     if all(t.kind == "word" for t in tokens) or (len(tokens) == 1 and _is_words(tokens)):
         return Node("text", (), key(" ".join(t.text for t in tokens)))
+    if len(tokens) > 3 and tokens[0].text == "-" and tokens[1].kind == "num" and tokens[2].text == "_":
+        positive = element(tokens[1:], depth + 1)  # -221_3: the sign belongs to the digits
+        return Node("base", (), f"-{positive.name}") if positive.op == "base" else tree.neg(positive)
     parser = Parser(tokens, inner, depth)
     value = parser.expression()
     tail = tokens_left(parser)
@@ -363,7 +374,9 @@ def tokens_left(parser: Parser) -> list[Token]:
 def _lead_in(tokens: list[Token]) -> list[Token]:
     """Drop words before a value, `Eliza earns $460`, where the last one leads to it and none of them hedges."""
     count = 0
-    while count < len(tokens) and tokens[count].kind == "word":
+    while count < len(tokens) and (
+        tokens[count].kind == "word" or (tokens[count].kind == "let" and _spoken(tokens, count))
+    ):
         count += 1
     if count and count < len(tokens):
         words = [t.text.lower() for t in tokens[:count]]
@@ -371,6 +384,15 @@ def _lead_in(tokens: list[Token]) -> list[Token]:
             raise Unreadable("grammar")
         return tokens[count:]
     return tokens
+
+
+def _spoken(tokens: list[Token], index: int) -> bool:
+    """True within `The area is 12`: plain words that end in a leading one and are followed by a value."""
+    end = index
+    while end < len(tokens) and tokens[end].kind in ("let", "word"):
+        end += 1
+    words = [t.text for t in tokens[index:end]]
+    return end < len(tokens) and words[-1].lower() in _LEADS and (index > 0 or len(words) > 1)
 
 
 def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
@@ -440,6 +462,8 @@ def inner(tokens: Sequence[Token], opening: str, closing: str, depth: int) -> No
         if opening + closing in ("[)", "(]"):
             raise Unreadable("grammar")
         return _parenthesised(tokens, depth)
+    if all(any(token.text == "=" for token in part) for part in parts):  # [x = 1, y = 2]
+        return names.gather([relation(part, depth + 1) for part in parts], {","})
     members = [setwise(part, depth + 1) for part in parts if part]
     if len(members) != len(parts):
         raise Unreadable("grammar")

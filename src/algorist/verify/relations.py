@@ -94,6 +94,9 @@ def _is_scalar(node: Node) -> bool:
 def _equations(a: Node, b: Node, prover: Prover) -> Finding:
     """Two equations: equal up to a nonzero factor. An equation against a value says nothing of the value."""
     if a.op != "rel" or b.op != "rel":
+        equation, value = (a, b) if a.op == "rel" else (b, a)
+        if equation.name == "=" and _is_sum_of_names(equation.args[0]) and equation.args[1].op == "num":
+            return compare.same(equation.args[1], value, prover)
         return compare.unsure("equation")
     if a.name != b.name:
         return compare.different("string", "relation")
@@ -109,6 +112,11 @@ def _equations(a: Node, b: Node, prover: Prover) -> Finding:
     if x is not None and y is not None and algebra.same_solutions(x, y):
         return compare.equal("symbolic")
     return _proportional(a, b, prover)
+
+
+def _is_sum_of_names(node: Node) -> bool:
+    """m + n, a + b + c: what such an equation gives is the value asked for."""
+    return node.op == "add" and all(term.op == "sym" for term in node.args)
 
 
 def _proportional(a: Node, b: Node, prover: Prover) -> Finding:
