@@ -167,6 +167,8 @@ def is_name(node: Node) -> bool:
     """True for a node that can be the left side of `name = value`."""
     if node.op == "sym":
         return True
+    if node.op == "tuple" or (node.op == "interval" and node.value == "()"):
+        return all(arg.op == "sym" for arg in node.args)
     return node.op == "fn" and node.name.startswith("app:")
 
 

@@ -88,6 +88,11 @@ _RENAMED = [
     (re.compile(r"\^ *(?:\{ *\\circ *\}|\\circ(?![A-Za-z]))"), r"^\\circ "),
     (re.compile(r"\\text(?:bf|it|rm|sf|tt|normal)(?![A-Za-z])|\\mbox(?![A-Za-z])|\\textsc(?![A-Za-z])"), r"\\text"),
     (re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathnormal|emph)(?![A-Za-z])"), ""),
+    (
+        re.compile(r"\\frac *\{ *\\(?:text|mathrm) *\{([^{}]*)\} *\} *\{ *\\(?:text|mathrm) *\{([^{}]*)\}([^{}]*)\}"),
+        r"\\text{\1/\2}\3",
+    ),
+    (re.compile(r"\{:\}"), ":"),
     (re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])"), ""),
 ]
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|\\comma ) ?\d{3})+)(?!\d)")

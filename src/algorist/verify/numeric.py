@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -39,10 +39,11 @@ def context() -> Any:
     return found
 
 
-def evaluate(node: Node, point: Mapping[Node, Any], seen: list[Any] | None = None) -> Any:
+def evaluate(node: Node, point: Mapping[Node, Any], seen: list[Any] | None = None, *, real: bool = False) -> Any:
     """Value of a tree at a point that maps symbols and opaque nodes to numbers.
 
-    `seen` collects the magnitudes among which digits can cancel: terms of sums and arguments of functions.
+    `seen` collects the magnitudes among which digits can cancel: terms of sums and arguments of functions. With `real`,
+    roots and logarithms of negative numbers are undefined even where they cancel later.
     """
     c = context()
     if node.op == "num":
@@ -58,7 +59,7 @@ def evaluate(node: Node, point: Mapping[Node, Any], seen: list[Any] | None = Non
         return {"pi": +c.pi, "e": +c.e, "i": c.mpc(0, 1)}[node.name]
     if node.op not in _EVALUATED:
         raise Unreadable("operator")
-    args = [evaluate(arg, point, seen) for arg in node.args]
+    args = [evaluate(arg, point, seen, real=real) for arg in node.args]
     if seen is not None and node.op in ("add", "fn"):
         seen.extend(abs(arg) for arg in args)
     if node.op == "add":
@@ -66,18 +67,20 @@ def evaluate(node: Node, point: Mapping[Node, Any], seen: list[Any] | None = Non
     if node.op == "mul":
         return c.fprod(args)
     if node.op == "pow":
-        return _power(c, *args)
+        return _power(c, args[0], args[1], real)
     if node.op == "deg":
         return args[0] * c.pi / 180
     if node.op == "pct":
         return args[0] / 100
+    if real and node.value in ("ln", "log") and any(c.im(arg) == 0 and arg < 0 for arg in args):
+        raise Undefined
     return _function(c, node.name, args)
 
 
 _EVALUATED = frozenset({"add", "mul", "pow", "deg", "pct", "fn"})
 
 
-def _power(c: Any, base: Any, exponent: Any) -> Any:
+def _power(c: Any, base: Any, exponent: Any, real: bool) -> Any:
     if base == 0:
         if c.re(exponent) <= 0:
             raise Undefined
@@ -85,9 +88,11 @@ def _power(c: Any, base: Any, exponent: Any) -> Any:
     if abs(exponent) > _HUGE or abs(exponent * c.log(base)) > _HUGE:
         raise Unreadable("bound")
     if c.im(base) == 0 and c.im(exponent) == 0 and base < 0:
-        real = _odd_root(c, base, exponent)
-        if real is not None:
-            return real
+        root = _odd_root(c, base, exponent)
+        if root is not None:
+            return root
+        if real and c.nint(exponent) != exponent:
+            raise Undefined
     return c.power(base, exponent)
 
 
@@ -159,6 +164,11 @@ def has_i(node: Node) -> bool:
 _INDEX_NAMES = frozenset("nkmjlNpqr")
 
 
+def are_indices(names: Iterable[Node]) -> bool:
+    """True where all are letters that usually stand for natural numbers."""
+    return all(n.op == "sym" and n.name[:1] in _INDEX_NAMES for n in names)
+
+
 def agree(a: Node, b: Node, points: int = 6) -> bool | None:
     """False where a point refutes a = b, True where all points agree, None where no point could be evaluated.
 
@@ -181,7 +191,7 @@ def agree(a: Node, b: Node, points: int = 6) -> bool | None:
             return True
     if agreed >= 2:
         return True
-    if all(n.op == "sym" and n.name[:1] in _INDEX_NAMES for n in names):
+    if are_indices(names):
         verdicts = [
             _agree_at(a, b, {n: context().mpf(rng.randint(1, 14)) for n in names}, complex_allowed=True)
             for _ in range(points * 2)
@@ -210,7 +220,8 @@ def _agree_at(a: Node, b: Node, point: Mapping[Node, Any], *, complex_allowed: b
     c = context()
     try:
         seen: list[Any] = []
-        x, y = evaluate(a, point, seen), evaluate(b, point, seen)
+        real = not complex_allowed
+        x, y = evaluate(a, point, seen, real=real), evaluate(b, point, seen, real=real)
     except (Undefined, ZeroDivisionError, ValueError, OverflowError):
         return None
     scale = max(abs(x), abs(y))

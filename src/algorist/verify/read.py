@@ -88,6 +88,14 @@ _HEDGES = frozenset(
 )
 _LEADS = frozenset(
     [
+        "共",
+        "一共",
+        "总共",
+        "为",
+        "是",
+        "等于",
+        "有",
+        "需要",
         "is",
         "are",
         "equals",
@@ -185,7 +193,7 @@ def _readable(text: str, grouped: bool) -> Node:
     if _is_words(tokens):
         return Node("text", (), key(text))
     try:
-        return blanks(tokens, 0)
+        return _circled(blanks(tokens, 0))
     except Unreadable as why:
         if why.reason != "grammar":
             raise
@@ -207,6 +215,13 @@ def _is_word(run: str) -> bool:
     if run in lex.FUNCTION_WORDS or run in names.MATH_WORDS or run in lex.OPERATORS:
         return False
     return run.lower() in _PLAIN_WORDS or (len(run) >= 4 and not names.looks_like_product(run))
+
+
+def _circled(node: Node) -> Node:
+    """(1)(3)(4), the numbers of right statements, are a list."""
+    if node.op == "mul" and all(arg.op == "sym" and arg.name.startswith("(") for arg in node.args):
+        return Node("list", node.args)
+    return node
 
 
 # containers

@@ -25,17 +25,19 @@ _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
 NUMERIC_POINTS = 12
 
 
-def build(node: Node, *, positive: bool) -> Any:
-    """The sympy expression of a tree; symbols are positive or real."""
+def build(node: Node, *, positive: bool = False, integer: bool = False) -> Any:
+    """The sympy expression of a tree; symbols are real, positive, or positive integers."""
     if node.op == "num":
         return sympy.Rational(node.number.numerator, node.number.denominator)
     if node.op == "const":
         return _CONSTANTS[node.name]
     if node.op == "sym":
+        if integer:
+            return sympy.Symbol(f"s_{node.name}", integer=True, positive=True)
         return sympy.Symbol(f"s_{node.name}", positive=True) if positive else sympy.Symbol(f"s_{node.name}", real=True)
     if node.op == "fn" and node.name not in _FUNCTIONS:
         return sympy.Symbol(f"opaque_{hash(node)}", positive=positive or None, real=True)
-    args = [build(arg, positive=positive) for arg in node.args]
+    args = [build(arg, positive=positive, integer=integer) for arg in node.args]
     if node.op == "add":
         return sympy.Add(*args)
     if node.op == "mul":
@@ -73,6 +75,9 @@ def prove(a: Node, b: Node) -> Finding:
     if _is_zero(real):
         return compare.equal("symbolic")
     if _is_zero(build(a, positive=True) - build(b, positive=True)) and numeric.agree(a, b, NUMERIC_POINTS):
+        return compare.equal("symbolic")
+    indices = numeric.are_indices(numeric.atoms(a) | numeric.atoms(b))
+    if indices and _is_zero(build(a, integer=True) - build(b, integer=True)):
         return compare.equal("symbolic")
     if numeric.agree(a, b, NUMERIC_POINTS) and _vocabulary(a) == _vocabulary(b):
         return compare.equal("numeric")
