@@ -83,7 +83,7 @@ def equal(a: Node, b: Node) -> bool:
 
 
 def equation(left: Node, right: Node) -> tuple[Polynomial, Polynomial] | None:
-    """(numerator, denominator) of left - right, the numerator without common monomials and with leading coefficient 1;
+    """(numerator, denominator) of left - right, the numerator without common exponentials and with leading coefficient 1;
     None where out of reach."""
     try:
         converter = _prepared(left, right)
@@ -158,7 +158,8 @@ class _Converter:
         return Quotient(top, self.times(a.bottom, b.bottom))
 
     def cross(self, a: Quotient, b: Quotient) -> Polynomial:
-        return cleared(subtract(self.times(a.top, b.bottom), self.times(b.top, a.bottom)))
+        difference = subtract(self.times(a.top, b.bottom), self.times(b.top, a.bottom))
+        return cleared(difference, lambda atom: isinstance(atom, Power))
 
     def over(self, a: Quotient, b: Quotient) -> Quotient:
         if not b.top:

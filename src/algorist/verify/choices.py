@@ -21,7 +21,7 @@ def plain(text: str) -> str:
     text = tidy(text)
     for _ in range(3):
         text = _TEXT.sub(r"\1", text)
-    return " ".join(text.replace("{", " ").replace("}", " ").replace("*", " ").split()).strip(" .`\"'")
+    return " ".join(text.replace("{", " ").replace("}", " ").split()).strip(" .`\"'*")
 
 
 def of_gold(gold: str) -> frozenset[str] | None:

@@ -69,6 +69,8 @@ def same(a: Node, b: Node, prover: Prover = wait) -> Finding:
     if "text" in (a.op, b.op) or "time" in (a.op, b.op):
         return _words(a, b)
     if {"unit", "deg", "pct"} & {a.op, b.op}:
+        if "base" in (a.op, b.op):
+            return different("string", "base")
         return _quantities(a, b, prover)
     if "base" in (a.op, b.op):
         return _bases(a, b)
@@ -369,4 +371,4 @@ def scalars(a: Node, b: Node, prover: Prover) -> Finding:
         return equal("symbolic") if zero else different("numeric")
     if algebra.equal(a, b):
         return equal("symbolic")
-    return prover(a, b)
+    return prover(a, b) if agrees else unsure("unproved")

@@ -130,6 +130,8 @@ def compare_texts(
     letters = choices.of_gold(gold) if kind in ("auto", "choice") else None
     if letters is None and kind == "choice":
         letters = choices.of_answer(gold)
+        if letters is None:
+            return compare.unsure("not_a_choice")
     if letters is not None:
         picked = choices.of_answer(answer)
         if picked is not None:

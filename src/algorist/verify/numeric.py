@@ -181,7 +181,7 @@ def agree(a: Node, b: Node, points: int = 6) -> bool | None:
     complex_allowed = has_i(a) or has_i(b)
     rng = random.Random(" ".join(n.name for n in names))
     agreed = 0
-    for index in range(points * 3):
+    for index in range(points * 4):
         point = _point(rng, names, index)
         verdict = _agree_at(a, b, point, complex_allowed=complex_allowed)
         if verdict is False:
@@ -203,15 +203,13 @@ def agree(a: Node, b: Node, points: int = 6) -> bool | None:
 
 
 def _point(rng: random.Random, names: list[Node], index: int) -> dict[Node, Any]:
-    """Mostly positive rationals of moderate size; every third point has signs."""
+    """Rationals of small, moderate and larger size; every fourth point is negative, another one has mixed signs."""
     c = context()
     point = {}
     for name in names:
-        value = Fraction(rng.randint(1_000, 29_999), 9_973)
-        if index % 3 == 2 and rng.random() < 0.7:
+        value = Fraction(rng.randint(1_000, 29_999), 9_973) * (1, Fraction(1, 4), 1, 7)[index % 4]
+        if index % 4 == 2 or (index % 4 == 3 and rng.random() < 0.5):
             value = -value
-        if index % 3 == 1:
-            value /= 4
         point[name] = c.mpf(value.numerator) / value.denominator
     return point
 

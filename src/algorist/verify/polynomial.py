@@ -96,14 +96,14 @@ def monic(p: Polynomial) -> Polynomial:
     return {m: c / scale for m, c in p.items()}
 
 
-def cleared(p: Polynomial) -> Polynomial:
-    """p times the monomial that makes all powers non-negative and shares no factor with all terms.
+def cleared(p: Polynomial, nonzero: Callable[[Atom], bool]) -> Polynomial:
+    """p times the monomial of never-vanishing atoms that makes their lowest power zero in every term.
 
-    >>> cleared({frozenset({("x", -1)}): Fraction(2)})
+    >>> cleared({frozenset({("x", -1)}): Fraction(2)}, lambda atom: True)
     {frozenset(): Fraction(2, 1)}
     """
     lowest: dict[Atom, int] = {}
-    for atom in {atom for m in p for atom, _ in m}:
+    for atom in {atom for m in p for atom, _ in m if nonzero(atom)}:
         lowest[atom] = min(dict(m).get(atom, 0) for m in p)
     shift: Monomial = frozenset((atom, -power) for atom, power in lowest.items() if power)
     return {joined(m, shift): c for m, c in p.items()}
