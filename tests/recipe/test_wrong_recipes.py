@@ -239,8 +239,46 @@ WRONG = {
     "objective for given answers": (
         "objective: {name: grpo}",
         "objective: {name: sft}",
-        "r.yaml:12: rl.objective must learn from responses of the policy being trained: got sft, which does not. "
-        "Use the sft stage.",
+        "r.yaml:10: rl.group_size must be 1 for sft (one worked solution per problem): got 4. Set it to 1.",
+    ),
+    "reference of an offline objective": (
+        "objective: {name: grpo}",
+        "objective: {name: dpo}\n  reference: {reset_every: 2}",
+        "r.yaml:13: rl.reference.reset_every is set, and dpo keeps the policy it samples from as its reference. Remove it.",
+    ),
+    "shaping that nobody reads": (
+        "objective: {name: grpo}",
+        "objective: {name: online_rft}\n  shaping: [{name: length_deduction}]",
+        "r.yaml:13: rl.shaping changes rewards, and online_rft does not read them. "
+        "Remove it, or use an objective that does, such as grpo.",
+    ),
+    "shaping twice": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo}\n  shaping: [{name: length_deduction}, {name: length_deduction, exponent: 2}]",
+        "r.yaml:13: rl.shaping holds length_deduction twice, and each may change the rewards once. Remove one.",
+    ),
+    "overlong that never begins": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo}\n  shaping: [{name: overlong, max_tokens: 64, buffer_tokens: 16}]",
+        "r.yaml:13: rl.shaping overlong must begin below the response budget of 8 tokens: got 48 "
+        "(max_tokens - buffer_tokens). Set max_tokens to 8.",
+    ),
+    "redistribution without a quality": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo, redistribution: {}}",
+        "r.yaml:12: rl.objective.redistribution needs to know what makes a correct response good: rl.quality is null. "
+        "Set rl.quality to brevity or arithmetic.",
+    ),
+    "quality without redistribution": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo}\n  quality: brevity",
+        "r.yaml:13: rl.quality is read by rl.objective.redistribution only: got brevity without it. "
+        "Remove it, or set rl.objective.redistribution to {}.",
+    ),
+    "steps without step rewards": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo}\n  process: {unchecked: 0}",
+        "r.yaml:13: rl.process scores steps, and grpo has no step rewards. Remove it, or use grpo_process.",
     ),
     "reference without a use": (
         "objective: {name: grpo}",

@@ -26,6 +26,7 @@ VERBS = {
     "model": "model",
     "verify": "verify",
     "explain": "explain",
+    "compare": "compare",
     "doctor": "doctor",
 }
 """Verb -> module that registers it, in the order `--help` shows them."""

@@ -149,10 +149,14 @@ def response_tokens(recipe: Recipe) -> int:
 
 
 def _solutions(recipe: Recipe, problems: Sequence[Problem], renderer: Renderer) -> dict[str, tuple[int, ...]]:
-    """Worked solutions of the RL problems, where the objective learns from the data set. Raises InputError without one."""
+    """What RL imitates where its objective learns from the data set: as the sft stage does, else worked solutions.
+
+    Raises InputError where a problem has none.
+    """
     if recipe.rl is None or recipe.rl.source != "dataset":
         return {}
-    return {problem.id: renderer.target_ids(problem, "solution") for problem in problems}
+    target = recipe.sft.target if recipe.sft else "solution"
+    return {problem.id: renderer.target_ids(problem, target) for problem in problems}
 
 
 def _render(

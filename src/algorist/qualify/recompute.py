@@ -1,6 +1,7 @@
 """The part of an audit that computes again: verdicts, rewards, advantages, losses, log-probabilities, problem order."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from algorist.record import rollouts as store
 from algorist.record.ledger import Event, EventKind
 from algorist.reward.reward import apply
 from algorist.seeds import generator
+from algorist.stages.shaping import group_numbers
+from algorist.stages.worth import judge
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
 
@@ -51,6 +54,7 @@ def recompute(evidence: Evidence, subject: Subject, *, sample: int, seed: int) -
 class _Again:
     def __init__(self, evidence: Evidence, subject: Subject, *, sample: int, seed: int) -> None:
         self.subject, self.sample, self.seed = subject, sample, seed
+        self.problems: Mapping[str, Problem] = subject.task.by_id
         self.stored: dict[int, tuple[Path, store.Stored, Event]] = {}
         for event in evidence.of(EventKind.ROLLOUT_BATCH):
             path = evidence.folder.rollouts / str(event.payload["file"])
@@ -132,8 +136,9 @@ class _Again:
     def losses(self, e: Evidence) -> tuple[str, Iterator[str]]:
         """The loss of each batch's first step from stored log-probabilities, within what replay allows."""
         why_not = self._not_recomputable(e) or (
-            "skipped: the loss needs values or a reference"
-            if self.subject.rl and self.subject.rl.objective.needs
+            "skipped: the loss needs values, a reference or the log-probabilities of an older policy"
+            if self.subject.rl
+            and (self.subject.rl.objective.needs - {"step_rewards"} or self.subject.rl.source != "online")
             else ""
         )
         if why_not:
@@ -188,8 +193,8 @@ class _Again:
     def replays(self, e: Evidence) -> tuple[str, Iterator[str]]:
         """Batches whose weights are still there (a checkpoint before them), scored again."""
         rl = self.subject.rl
-        if rl is None:
-            return "skipped: no RL stage", iter(())
+        if rl is None or rl.source == "dataset":
+            return f"skipped: {'no RL stage' if rl is None else 'worked solutions were not sampled'}", iter(())
         sources: list[tuple[int, Path]] = []
         for path in commit.numbered(e.folder.checkpoints):
             batches = _batches_done(path)
@@ -199,8 +204,11 @@ class _Again:
         def faults() -> Iterator[str]:
             policy = copy_policy(self.subject.policy)
             for index, checkpoint in sources:
+                kept = checkpoint / "reference.safetensors"  # offline rollouts come from the policy as RL found it
+                if rl.source == "online" or not kept.is_file():
+                    kept = checkpoint / "weights.safetensors"
                 try:
-                    weights.load_state(policy, checkpoint / "weights.safetensors")
+                    weights.load_state(policy, kept)
                 except (ResumeMismatch, OSError, ValueError) as error:
                     yield f"{checkpoint}: its weights cannot be loaded ({error})"
                     continue
@@ -254,22 +262,27 @@ class _Again:
         rl = self.subject.rl
         if rl is None:
             return "skipped: no RL stage"
-        extra = [k for k in ("quality", "process") if e.recipe["rl"].get(k) is not None]
         needs = rl.objective.needs
         in_reward = e.recipe["rl"]["objective"].get("kl_place") == "reward" and "logp_ref" in needs
-        by_effort = any(s.get("name") == "effort_length" for s in e.recipe["rl"].get("shaping") or ())
-        if extra or needs & {"value", "step_rewards", "pairs"} or in_reward or by_effort:
-            return "skipped: needs values, step scores, pairs, effort groups or a fee from the reference"
-        return ""
+        return "skipped: needs values or a fee from the reference" if "value" in needs or in_reward else ""
 
     def _credit(self, batch: Batch) -> tuple[Rows, Credit]:
         rl = self.subject.rl
         assert rl is not None, "credit belongs to RL"
-        rows = rows_of.from_batch(batch)
-        inputs = CreditInput(
-            rewards=rows.reward, group=rows.group, mask=rows.mask, correct=rows.correct, truncated=rows.truncated
+        # stored rewards are shaped already; groups, steps and quality are read off the rollouts once more
+        worth = judge(
+            batch, rl.model_copy(update={"shaping": ()}), self.problems, self._decode, hidden=self.subject.task.stop_ids
         )
+        rows = replace(worth.rows, group=group_numbers(batch, rl.shaping, self.problems))
+        inputs = CreditInput(
+            rewards=rows.reward, group=rows.group, mask=rows.mask, correct=rows.correct, truncated=rows.truncated,
+            quality=worth.quality, step_ends=worth.step_ends, step_rewards=worth.step_rewards,
+        )  # fmt: skip
         return rows, METHODS[rl.objective.name].credit(inputs, rl.objective)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self.subject.policy.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
 
 
 def _batches_done(checkpoint: Path) -> int | None:

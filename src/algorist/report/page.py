@@ -68,10 +68,11 @@ def render(data: RunData) -> str:
             ),
         ]
     )
-    return _document(f"{data.name} · Algorist report", body)
+    return document(f"{data.name} · Algorist report", body)
 
 
-def _document(title: str, body: Safe) -> str:
+def document(title: str, body: Safe) -> str:
+    """A whole page around `body`: styles and script inside it, pinned by digest, and nothing fetched."""
     css, script = _asset("page.css"), _asset("page.js")
     policy = (
         f"default-src 'none'; style-src '{_pin(css)}'; script-src '{_pin(script)}'; base-uri 'none'; form-action 'none'"

@@ -20,15 +20,13 @@ from algorist.problems.order import ProblemOrder
 from algorist.record import rollouts as store
 from algorist.record.ledger import EventKind
 from algorist.rollout.engine import RolloutEngine, SamplingPlan
-from algorist.stages.config import ProcessConfig, RLConfig
+from algorist.stages.config import RLConfig
 from algorist.stages.figures import batch_figures, headline, number, why_flat
 from algorist.stages.gates import Figures
 from algorist.stages.offline import engine_for, keep_start, keeps_start
-from algorist.stages.process import score_steps
 from algorist.stages.session import Session
-from algorist.stages.shaping import group_numbers, qualities, shape_batch
 from algorist.stages.task import Task
-from algorist.train import rows as rows_of
+from algorist.stages.worth import judge
 from algorist.train.rows import Rows
 from algorist.train.trainer import Assigned, Trainer
 
@@ -181,20 +179,11 @@ def train_batch(
     started = time.monotonic()
     problems = task.by_id
     decode = partial(session.policy.tokenizer.decode, skip_special_tokens=True)
-    shaped = shape_batch(sampled.batch, cfg.shaping, problems, decode, hidden=task.stop_ids)
-    batch = shaped.batch
-    rows = replace(rows_of.from_batch(batch), group=group_numbers(batch, cfg.shaping, problems))
-    steps = None
-    if "step_rewards" in cfg.objective.needs:
-        steps = score_steps(batch, problems, cfg.process or ProcessConfig(), decode, hidden=task.stop_ids)
-    assigned = trainer.assign(
-        rows,
-        step_ends=None if steps is None else steps.ends,
-        step_rewards=None if steps is None else steps.rewards,
-        quality=None if cfg.quality is None else qualities(batch, cfg.quality),
-    )
+    worth = judge(sampled.batch, cfg, problems, decode, hidden=task.stop_ids)
+    batch, rows = worth.batch, worth.rows
+    assigned = trainer.assign(rows, step_ends=worth.step_ends, step_rewards=worth.step_rewards, quality=worth.quality)
     digest = _store(session, batch, problems, rows, assigned.credit.advantage, assigned.credit.mask)
-    figures = batch_figures(batch, rows) | shaped.figures | ({} if steps is None else steps.figures)
+    figures = batch_figures(batch, rows) | worth.figures
     session.ledger.append(
         EventKind.ROLLOUT_BATCH,
         policy_version=batch.policy_version,
