@@ -8,7 +8,7 @@ from rich.text import Text
 from algorist.evaluate.statistics import Estimate, PairedDifference
 from algorist.report.gather import RunData, gather
 from algorist.report.headline import counted, status
-from algorist.report.words import duration, percent, points
+from algorist.report.words import duration, percent
 
 
 def summary_table(run: Path) -> Table:
@@ -18,14 +18,12 @@ def summary_table(run: Path) -> Table:
     for name in ("", "before", "after", "difference"):
         table.add_column(name, overflow="fold")
     for label, before, after, paired in _measures(data):
-        table.add_row(label, _shown(before), _shown(after), points(paired.difference) if paired else "")
-    table.add_section()
-    for count, what in counted(data):
-        table.add_row(what, "", count, "")
+        table.add_row(label, _shown(before), _shown(after), _gain(paired))
+    lines = [f"{count} {what}" for count, what in counted(data)]
     if data.wall_s is not None:
-        table.add_row("time", "", duration(data.wall_s), "")
-    for note in data.notes:
-        table.add_row(Text(f"note: {note}"), "", "", "")
+        lines.append(f"{duration(data.wall_s)}; intervals: 95 %")
+    lines += [f"note: {note}" for note in data.notes]
+    table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     return table
 
 
@@ -58,4 +56,12 @@ def _by_name(result: object, pick: str) -> dict[int, Estimate]:
 
 
 def _shown(estimate: Estimate | None) -> str:
-    return f"{percent(estimate.value)} ({percent(estimate.low)} to {percent(estimate.high)})" if estimate else "—"
+    """One line of at most 18 columns, so that the table fits a terminal of 80."""
+    return f"{percent(estimate.value)} ({estimate.low:.0%}–{estimate.high:.0%})" if estimate else "—"
+
+
+def _gain(paired: PairedDifference | None) -> str:
+    if paired is None:
+        return ""
+    value, low, high = (100 * x for x in (paired.difference.value, paired.difference.low, paired.difference.high))
+    return f"{value:+.1f} points ({low:+.0f} to {high:+.0f})"
