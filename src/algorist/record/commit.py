@@ -18,6 +18,7 @@ from typing import Final
 
 from algorist.digest import JSON, canonical, file_digest, sha256
 from algorist.errors import InputError
+from algorist.record.moments import reach
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "LATEST"
@@ -117,13 +118,16 @@ def atomic_write(path: Path, data: bytes) -> None:
     """
     with disk_full_is_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        reach("write.begin")
         temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
         try:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            reach("write.written")
             temporary.rename(path)
+            reach("write.renamed")
         finally:
             temporary.unlink(missing_ok=True)
         fsync_directory(path.parent)
@@ -155,11 +159,16 @@ def commit_directory(
     try:
         with disk_full_is_told(final):
             temporary.mkdir()
+            reach("commit.begin")
             write(temporary)
+            reach("commit.written")
             manifest = _describe(temporary, schema)
             (temporary / MANIFEST).write_bytes(manifest.to_bytes())
+            reach("commit.manifest")
             _fsync_tree(temporary)
+            reach("commit.synced")
             _put_in_place(temporary, final, manifest)
+            reach("commit.renamed")
             fsync_directory(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -273,6 +282,7 @@ def prune(directory: Path, *, keep: int, schema: str | None = CHECKPOINT_SCHEMA)
     for path in removed:
         grave = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(grave)  # a kill during rmtree must not leave a directory that looks like a checkpoint
+        reach("prune.renamed")
         shutil.rmtree(grave)
     return removed
 
@@ -323,9 +333,13 @@ def append_durably(file: FileIO, data: bytes, path: Path) -> None:
     with disk_full_is_told(path):
         try:
             written = 0
+            reach("append.begin")
+            reach("append.torn", before=lambda: file.write(data[: len(data) // 2]))
             while written < len(data):
                 written += file.write(data[written:])
+            reach("append.written")
             os.fsync(file.fileno())
+            reach("append.done")
         except OSError:
             file.truncate(size)
             raise

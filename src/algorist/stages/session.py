@@ -117,7 +117,9 @@ class Session:
 
     def restore(self) -> None:
         """Go back to the newest checkpoint that verifies; without one, to the beginning. Skipped ones are told."""
-        commit.remove_half_written(self.folder.checkpoints)
+        root = self.folder.root
+        for place in (root, *(p for p in root.iterdir() if p.is_dir() and p != self.folder.export)):
+            commit.remove_half_written(place)
         latest = commit.latest_valid(self.folder.checkpoints)
         for skipped in latest.skipped:
             self.listener.say(f"checkpoint {skipped.path.name} cannot be used and is skipped: {skipped.reason}")
