@@ -9,82 +9,13 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import final
 
-from algorist.verify import names, tree, units, vectors
+from algorist.verify import names, numerals, tree, units, vectors
 from algorist.verify.lex import FUNCTION_WORDS, OPERATORS, Token
 from algorist.verify.tree import MAX_DEPTH, Node, Unreadable, fn, num, sym
+from algorist.verify.vocabulary import ACCENTS, APPLIED, CLOSER, GREEK, NAMES, NOT_OPERANDS, PREFIXES, STOPS, TIMES
 
 Inner = Callable[[Sequence[Token], str, str, int], Node]
 """(tokens between brackets, opening, closing, depth) -> what the bracket holds."""
-
-_STOPS = frozenset({"or", "and", "to", "if", "where", "when"})
-_GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-        "hbar",
-        "ell",
-        "aleph",
-        "Re",
-        "Im",
-        "partial",
-        "nabla",
-        "dag",
-        "prime",
-        "odot",
-        "top",
-        "complement",
-        "infinity",
-    ]
-)
-_ACCENTS = frozenset({r"\bar", r"\hat", r"\vec", r"\overline", r"\tilde", r"\dot", r"\ddot", r"\widehat",
-    r"\overrightarrow",
-                      r"\underline", r"\mathcal", r"\mathbb", r"\mathfrak", r"\mathscr", r"\arc", r"\overset",
-                      r"\boldmath"})  # fmt: skip
-_PREFIXES = frozenset({r"\angle", r"\triangle", r"\measuredangle", r"\odot"})
-_CLOSER = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil",
-    r"\langle": r"\rangle",
-           r"\lparen": r"\rparen"}  # fmt: skip
-_TIMES = frozenset({r"\times", r"\cdot", "*", r"\ast"})
-_APPLIED = frozenset({"f", "g", "h", "F", "G", "H"})
-_NAMES = {
-    "pi": tree.PI,
-    "e": tree.E,
-    "i": tree.IMAGINARY,
-    "inf": tree.INF,
-    "oo": tree.INF,
-    "infty": tree.INF,
-    "infinity": tree.INF,
-}
 
 
 def matching(tokens: Sequence[Token], start: int) -> int:
@@ -92,7 +23,7 @@ def matching(tokens: Sequence[Token], start: int) -> int:
     opening = tokens[start].text
     wide = opening in "(["
     depth = 0
-    closing = _CLOSER[opening]
+    closing = CLOSER[opening]
     for index in range(start, len(tokens)):
         text = tokens[index].text
         if text == opening or (wide and text in ("(", "[")):
@@ -102,14 +33,6 @@ def matching(tokens: Sequence[Token], start: int) -> int:
             if depth == 0:
                 return index
     raise Unreadable("grammar")
-
-
-def number(text: str) -> Fraction:
-    """Exact value of a numeral, e-notation included; refused beyond the bounds."""
-    mantissa, _, exponent = text.lower().partition("e")
-    if len(mantissa) > 2000 or len(exponent) > 6 or abs(int(exponent or 0)) > tree.MAX_DIGITS:
-        raise Unreadable("bound")
-    return Fraction(mantissa.rstrip(".") or "0") * Fraction(10) ** int(exponent or 0)
 
 
 @final
@@ -185,7 +108,7 @@ class Parser:
         node = self.mixed()
         while True:
             token = self.peek()
-            if token.text in _TIMES and not stop_at_functions:
+            if token.text in TIMES and not stop_at_functions:
                 self.take()
                 sign = self.take().text if self.peek().text in ("+", "-") else "+"
                 node = vectors.mul([node, self.signed(sign, self.mixed())])
@@ -222,7 +145,7 @@ class Parser:
             mark = self.position
             fraction = self.proper_fraction()
             if fraction is not None:
-                return num(number(whole.text) + fraction)
+                return num(numerals.number(whole.text) + fraction)
             self.position = mark
         return self.factor()
 
@@ -234,14 +157,14 @@ class Parser:
             self.take()
             parts = [self.digits_argument(), self.digits_argument()]
             if None not in parts:
-                top, bottom = (number(part) for part in parts if part is not None)
+                top, bottom = (numerals.number(part) for part in parts if part is not None)
                 if 0 < top < bottom:
                     return top / bottom
             self.tokens, self.position = tokens, mark
             return None
         top_token, slash, bottom_token = self.peek(), self.peek(1), self.peek(2)
         if top_token.kind == "num" == bottom_token.kind and slash.text == "/":
-            top, bottom = number(top_token.text), number(bottom_token.text)
+            top, bottom = numerals.number(top_token.text), numerals.number(bottom_token.text)
             if 0 < top < bottom and top.denominator == bottom.denominator == 1 and self.peek(3).text != "^":
                 self.position += 3
                 return top / bottom
@@ -273,12 +196,12 @@ class Parser:
         if token.kind == "num":
             return True
         if token.kind == "let":
-            return not (token.text in units.WORDS or token.text in _STOPS or names.is_noun(token.text))
+            return not (token.text in units.WORDS or token.text in STOPS or names.is_noun(token.text))
         if token.text == "|":
             return self.bars == 0
         if token.kind == "op":
             return token.text in ("(", "[", "{")
-        return token.kind == "cmd" and token.text not in _NOT_OPERANDS
+        return token.kind == "cmd" and token.text not in NOT_OPERANDS
 
     @staticmethod
     def starts_function(token: Token) -> bool:
@@ -330,12 +253,7 @@ class Parser:
         if token.text in ("-", "+"):
             self.take()
             return self.signed(token.text, self.argument(split=split))
-        if (
-            token.kind == "let"
-            and len(token.text) > 1
-            and token.text not in _NAMES
-            and token.text not in FUNCTION_WORDS
-        ):
+        if token.kind == "let" and len(token.text) > 1 and token.text not in NAMES and token.text not in FUNCTION_WORDS:
             self.tokens[self.position : self.position + 1] = [Token("let", ch) for ch in token.text]
         return self.primary()
 
@@ -364,11 +282,11 @@ class Parser:
             return self.numeral(text)
         if token.kind == "let":
             return self.letters(text)
-        if token.kind == "word" and len(text) <= 3 and text.isascii() and text.isalpha() and text not in _STOPS:
+        if token.kind == "word" and len(text) <= 3 and text.isascii() and text.isalpha() and text not in STOPS:
             return self.letters(text)
         if text == "|":
             return self.absolute()
-        if text in _CLOSER:
+        if text in CLOSER:
             return self.bracket(text)
         if token.kind == "cmd":
             return self.command(text)
@@ -377,25 +295,25 @@ class Parser:
     def numeral(self, text: str) -> Node:
         if self.peek().text == "_":
             self.take()
-            return Node("base", (), f"{text}_{_base(self.argument_text())}")
+            return Node("base", (), f"{text}_{numerals.base(self.argument_text())}")
         if self.peek().text in (r"\overline", r"\dot") and "." in text + ("." if self.peek(-2).text == "." else ""):
             self.take()
-            return num(_repeating(text, self.argument_text()))
+            return num(numerals.repeating(text, self.argument_text()))
         if self.peek().text == "." and self.peek(1).text in (r"\overline", r"\dot"):
             self.position += 2
-            return num(_repeating(text + ".", self.argument_text()))
-        return num(number(text))
+            return num(numerals.repeating(text + ".", self.argument_text()))
+        return num(numerals.number(text))
 
     def letters(self, text: str) -> Node:
         if text in OPERATORS and text not in ("inf", "diff", "limit", "solve", "Sum"):
             return self.operator(text)
         if text in FUNCTION_WORDS:
             return self.function(text)
-        if text in _NAMES and (len(text) == 1 or text != "e"):
+        if text in NAMES and (len(text) == 1 or text != "e"):
             if text == "e" and self.peek().text == "_":
                 return self.symbol(text)
-            return self.symbol(text) if self.peek().text in ("_", "'") else _NAMES[text]
-        if text in _GREEK:
+            return self.symbol(text) if self.peek().text in ("_", "'") else NAMES[text]
+        if text in GREEK:
             return self.symbol("\\" + text)
         for name in ("sqrt", "sin", "cos", "tan", "ln", "log", "pi"):
             if text.startswith(name) and len(text) <= len(name) + 2:
@@ -426,7 +344,7 @@ class Parser:
     def is_application(self, name: str) -> bool:
         """f(...) for the usual function letters; y(0), u(t) and the like for others: one number or one letter
         inside."""
-        if name[0] in _APPLIED or "'" in name:
+        if name[0] in APPLIED or "'" in name:
             return True
         single = self.peek(2).text == ")" and (self.peek(1).kind == "num" or self.peek(1).kind == "let")
         return single and (self.peek(1).kind == "num" or len(self.peek(1).text) == 1)
@@ -462,17 +380,17 @@ class Parser:
         if text == r"\sqrt":
             return self.root()
         if text in (r"\pi", r"\infty"):
-            return self.symbol("\\pi") if text == r"\pi" and self.peek().text == "_" else _NAMES[name]
+            return self.symbol("\\pi") if text == r"\pi" and self.peek().text == "_" else NAMES[name]
         if name in OPERATORS:
             return self.operator(name)
         if name in FUNCTION_WORDS:
             return self.function(name)
-        if name in _GREEK:
+        if name in GREEK:
             return self.symbol(text)
-        if text in _PREFIXES:
+        if text in PREFIXES:
             self.skip_name()
             return sym(text + "".join(t.text for t in self.tokens[self.position - self.bodies : self.position]))
-        if text in _ACCENTS:
+        if text in ACCENTS:
             return self.symbol(f"{text}{{{self.argument_text()}}}")
         if text == r"\textcircled":
             return sym(f"({self.argument_text()})")
@@ -587,39 +505,5 @@ class Parser:
         return vectors.matrix(cells, "|" if kind == "vmatrix" else "")
 
 
-_NOT_OPERANDS = frozenset({
-    r"\times", r"\cdot", r"\div", r"\pm", r"\mp", r"\le", r"\ge", r"\ne", r"\approx", r"\equiv", r"\in", r"\notin",
-    r"\cup",
-    r"\cap", r"\setminus", r"\subset", r"\mid", r"\to", r"\}", r"\rangle", r"\rfloor", r"\rceil", r"\comma", r"\%",
-    r"\usd",
-    r"\pounds", r"\euro", r"\yen", r"\cr", r"\end", r"\sim", r"\cong", r"\perp", r"\parallel", r"\permil", r"\|",
-    r"\circ",
-    r"\colon", r"\quad", r"\propto", r"\iff", r"\subseteq", r"\simeq", r"\because", r"\therefore", r"\forall",
-    r"\exists", r"\&",
-})  # fmt: skip
-
-
 def _is_prime(first: Token, second: Token) -> bool:
     return first.text == r"\prime" or (first.text == "{" and second.text == r"\prime")
-
-
-_BASE_WORDS = dict(zip(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"],
-    range(2, 13), strict=True)) | {
-    "sixteen": 16, "twenty": 20, "hexadecimal": 16, "binary": 2, "octal": 8, "decimal": 10,
-}  # fmt: skip
-
-
-def _base(text: str) -> str:
-    return str(_BASE_WORDS.get(text.lower(), text))
-
-
-def _repeating(head: str, period: str) -> Fraction:
-    """0.1 and 6 repeating is 1/6.
-
-    >>> _repeating("0.1", "6")
-    Fraction(1, 6)
-    """
-    if not period.isdigit() or len(head) + len(period) > 100:
-        raise Unreadable("grammar")
-    places = len(head.partition(".")[2])
-    return Fraction(head.rstrip(".")) + Fraction(int(period), (10 ** len(period) - 1) * 10**places)

@@ -2,109 +2,80 @@
 
 Every constructor does exact rational arithmetic only and refuses to build a number of more than `MAX_DIGITS` digits, so
 a tree is never larger than its text and building it never takes long. Two expressions that canonicalise to the same
-tree
-are equal; the converse needs `algebra` or `symbolic`.
+tree are
+equal; the converse needs `algebra` or `symbolic`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
-MAX_DIGITS = 10_000
-MAX_NODES = 400
-MAX_DEPTH = 64
-MAX_SYMBOLS = 30
+from algorist.verify.node import (
+    HALF,
+    IMAGINARY,
+    INF,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_NODES,
+    MAX_SYMBOLS,
+    MINUS_ONE,
+    ONE,
+    PI,
+    ZERO,
+    E,
+    Node,
+    Unreadable,
+    bounded,
+    is_num,
+    num,
+    num_digits,
+    sort_key,
+    sym,
+    walk,
+)
+from algorist.verify.roots import factor_small, root
 
-_LOG2_10 = math.log2(10)
-
-
-class Unreadable(Exception):
-    """A text is outside the grammar or over a bound; `reason` is the code that the verdict carries."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class Node(NamedTuple):
-    """One node: an operation, its arguments, and a value where the operation is a leaf or has a name.
-
-    op      value       args
-    num     Fraction
-    sym     name                     a free symbol, or a name with a subscript
-    const   pi e i inf
-    add mul                          two or more, sorted
-    pow                 base, exponent
-    fn      name        arguments    sin, log, abs, factorial, ...; opaque ones are named 'app:f' or 'op:int'
-    deg pct             one          degree and percent marks
-    """
-
-    op: str
-    args: tuple[Node, ...] = ()
-    value: Fraction | str = ""
-
-    @property
-    def number(self) -> Fraction:
-        """The exact value of a `num` node."""
-        assert isinstance(self.value, Fraction), f"only num nodes have a number, got {self.op}"
-        return self.value
-
-    @property
-    def name(self) -> str:
-        """The value as text: name of a symbol, constant or function."""
-        return str(self.value)
-
-
-ZERO, ONE = Node("num", (), Fraction(0)), Node("num", (), Fraction(1))
-MINUS_ONE, HALF = Node("num", (), Fraction(-1)), Node("num", (), Fraction(1, 2))
-PI, E, IMAGINARY, INF = (Node("const", (), name) for name in ("pi", "e", "i", "inf"))
-
-
-def num(value: Fraction | int) -> Node:
-    """An exact number."""
-    return Node("num", (), Fraction(value))
-
-
-def sym(name: str) -> Node:
-    """A free symbol."""
-    return Node("sym", (), name)
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it."""
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(top.args)
-
-
-def is_num(node: Node) -> bool:
-    """True for an exact rational number."""
-    return node.op == "num"
-
-
-def _digits(value: Fraction) -> float:
-    return max(value.numerator.bit_length(), value.denominator.bit_length()) / _LOG2_10
-
-
-def bounded(value: Fraction) -> Fraction:
-    """The value, refused beyond `MAX_DIGITS` digits."""
-    if _digits(value) > MAX_DIGITS:
-        raise Unreadable("bound")
-    return value
-
-
-def sort_key(node: Node) -> tuple[object, ...]:
-    """A total order of trees; numbers by value, the rest by operation, name and arguments."""
-    value = node.value
-    if isinstance(value, Fraction):
-        return (0, value.numerator, value.denominator)
-    return (1, node.op, value, len(node.args), tuple(sort_key(arg) for arg in node.args))
+__all__ = [
+    "HALF",
+    "IMAGINARY",
+    "INF",
+    "MAX_DEPTH",
+    "MAX_DIGITS",
+    "MAX_NODES",
+    "MAX_SYMBOLS",
+    "MINUS_ONE",
+    "ONE",
+    "PI",
+    "ZERO",
+    "E",
+    "Node",
+    "Unreadable",
+    "add",
+    "binomial",
+    "bounded",
+    "check_size",
+    "div",
+    "euler",
+    "factor_small",
+    "factorial",
+    "fn",
+    "is_num",
+    "is_positive",
+    "leading_sign",
+    "mul",
+    "neg",
+    "num",
+    "pi_multiple",
+    "power",
+    "sort_key",
+    "split_coefficient",
+    "sqrt",
+    "sym",
+    "walk",
+]  # fmt: skip
 
 
 def add(terms: Iterable[Node]) -> Node:
@@ -270,7 +241,7 @@ def _rational_power(base: Fraction, e: Fraction) -> Node:
         return ZERO
     if base in (1, -1) and e.denominator == 1:
         return num(1 if base == 1 or e.numerator % 2 == 0 else -1)
-    if _digits(base) * abs(float(e)) > MAX_DIGITS if abs(e) < 10**9 else base not in (1, -1):
+    if num_digits(base) * abs(float(e)) > MAX_DIGITS if abs(e) < 10**9 else base not in (1, -1):
         raise Unreadable("bound")
     if e.denominator == 1:
         return num(base**e.numerator)
@@ -283,57 +254,7 @@ def _rational_power(base: Fraction, e: Fraction) -> Node:
         return Node("pow", (num(base), num(e)))
     if base.denominator != 1:
         return mul([_rational_power(Fraction(base.numerator), e), _rational_power(Fraction(base.denominator), -e)])
-    return _root(base.numerator, e)
-
-
-def _root(base: int, e: Fraction) -> Node:
-    """base ** e for a positive integer base and a fraction: prime powers with exponents in (0, 1) times a rational."""
-    outside, inside = Fraction(1), list[Node]()
-    for prime, multiplicity in factor_small(base):
-        whole = multiplicity * e
-        floor = math.floor(whole)
-        outside *= Fraction(prime) ** floor
-        if whole != floor:
-            inside.append(Node("pow", (num(prime), num(whole - floor))))
-    parts = sorted(inside, key=sort_key)
-    if outside != 1:
-        parts.insert(0, num(bounded(outside)))
-    if not parts:
-        return ONE
-    return parts[0] if len(parts) == 1 else Node("mul", tuple(parts))
-
-
-_PRIMES = [p for p in range(2, 2000) if all(p % q for q in range(2, math.isqrt(p) + 1))]
-
-
-@lru_cache(4096)
-def factor_small(n: int) -> tuple[tuple[int, int], ...]:
-    """Factors of n below 2000, and what is left as one factor (a perfect power is taken apart).
-
-    >>> factor_small(720)
-    ((2, 4), (3, 2), (5, 1))
-    """
-    found = []
-    for p in _PRIMES:
-        if p * p > n:
-            break
-        count = 0
-        while n % p == 0:
-            n, count = n // p, count + 1
-        if count:
-            found.append((p, count))
-    if n > 1:
-        found.append(_perfect_power(n))
-    return tuple(found)
-
-
-def _perfect_power(n: int) -> tuple[int, int]:
-    if n.bit_length() < 512:
-        for k in (2, 3, 5):
-            root = math.isqrt(n) if k == 2 else round(n ** (1 / k)) if n.bit_length() < 900 else 0
-            if root > 1 and root**k == n:
-                return root, k
-    return n, 1
+    return root(base.numerator, e)
 
 
 def factorial(node: Node) -> Node:
@@ -391,7 +312,7 @@ def _ln(x: Node) -> Node:
         return Node("fn", (x,), "ln")
     if x.op == "num":
         value = x.number
-        if _digits(value) > 60:
+        if num_digits(value) > 60:
             return Node("fn", (x,), "ln")
         terms = [mul([num(k), Node("fn", (num(p),), "ln")]) for p, k in factor_small(value.numerator)]
         terms += [mul([num(-k), Node("fn", (num(p),), "ln")]) for p, k in factor_small(value.denominator)]

@@ -1,0 +1,217 @@
+"""One value with what belongs to it: a money sign before, a unit after, words that lead to it; or words alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from algorist.verify import lex, names, tree, units
+from algorist.verify.lex import Token
+from algorist.verify.normalise import key
+from algorist.verify.parse import Inner, Parser
+from algorist.verify.tree import Node, Unreadable, num
+
+JOINING = frozenset({",", r"\comma", "or", "and", "或", "或者", "和", "以及", "及", "与", r"\&"})
+"""What separates the members of a list."""
+
+_MONEY = {r"\usd": "usd", r"\pounds": "pounds_sterling", r"\euro": "euro", r"\yen": "yuan"}
+_MULTIPLES = {
+    "万": 10**4,
+    "亿": 10**8,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "hundred": 100,
+}
+_HEDGES = frozenset(
+    [
+        "not",
+        "no",
+        "never",
+        "least",
+        "most",
+        "than",
+        "about",
+        "approximately",
+        "between",
+        "either",
+        "except",
+        "without",
+        "if",
+        "when",
+        "unless",
+        "nearly",
+        "almost",
+        "roughly",
+        "possibly",
+        "maybe",
+        "perhaps",
+        "or",
+        "over",
+        "under",
+        "more",
+        "less",
+        "half",
+        "twice",
+        "times",
+        "plus",
+        "minus",
+        "divided",
+        "squared",
+        "cubed",
+        "negative",
+        "wrong",
+        "incorrect",
+        "is",
+        "for",
+    ]
+)
+_LEADS = frozenset(
+    [
+        "共",
+        "一共",
+        "总共",
+        "为",
+        "是",
+        "等于",
+        "有",
+        "需要",
+        "is",
+        "are",
+        "equals",
+        "earns",
+        "total",
+        "answer",
+        "costs",
+        "pays",
+        "gets",
+        "has",
+        "have",
+        "makes",
+        "be",
+        "was",
+        "cost",
+    ]
+)
+_PLAIN_WORDS = frozenset({"yes", "no", "odd", "even", "true", "none", "nan", "dne", "any", "all", "tie"})
+
+
+def element(tokens: Sequence[Token], inner: Inner, depth: int) -> Node:
+    """One value with what belongs to it: money sign before, unit after, words that lead to it."""
+    tokens = _lead_in(list(tokens))
+    money = ""
+    if tokens and tokens[0].text in _MONEY:
+        money, tokens = _MONEY[tokens[0].text], tokens[1:]
+    elif len(tokens) > 1 and tokens[0].text in ("-", "+") and tokens[1].text in _MONEY:
+        money, tokens = _MONEY[tokens[1].text], [tokens[0], *tokens[2:]]
+    if not tokens:
+        raise Unreadable("grammar")
+    if len(tokens) == 1 and tokens[0].text in (r"\emptyset",):
+        return Node("set", ())
+    if all(t.kind == "word" for t in tokens) or (len(tokens) == 1 and is_words(tokens)):
+        return Node("text", (), key(" ".join(t.text for t in tokens)))
+    if len(tokens) > 3 and tokens[0].text == "-" and tokens[1].kind == "num" and tokens[2].text == "_":
+        positive = element(tokens[1:], inner, depth + 1)  # -221_3: the sign belongs to the digits
+        return Node("base", (), f"-{positive.name}") if positive.op == "base" else tree.neg(positive)
+    parser = Parser(tokens, inner, depth)
+    value = parser.expression()
+    tail = parser.tokens[parser.position :]
+    value = names.expand_signs(value)
+    if money and not tail:
+        return _with_unit(value, money)
+    return _with_tail(value, tail, money) if tail else value
+
+
+def _lead_in(tokens: list[Token]) -> list[Token]:
+    """Drop words before a value, `Eliza earns $460`, where the last one leads to it and none of them hedges."""
+    count = 0
+    while count < len(tokens) and (
+        tokens[count].kind == "word" or (tokens[count].kind == "let" and _spoken(tokens, count))
+    ):
+        count += 1
+    if count and count < len(tokens):
+        words = [t.text.lower() for t in tokens[:count]]
+        if words[-1] not in _LEADS or set(words[:-1]) & _HEDGES:
+            raise Unreadable("grammar")
+        return tokens[count:]
+    return tokens
+
+
+def _spoken(tokens: list[Token], index: int) -> bool:
+    """True within `The area is 12`: plain words that end in a leading one and are followed by a value."""
+    end = index
+    while end < len(tokens) and tokens[end].kind in ("let", "word"):
+        end += 1
+    words = [t.text for t in tokens[index:end]]
+    return end < len(tokens) and words[-1].lower() in _LEADS and (index > 0 or len(words) > 1)
+
+
+def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
+    words = [t.text for t in tail]
+    if any(word.lower() in _HEDGES for word in words if word.isalpha()):
+        raise Unreadable("grammar")
+    if words[0][:1] in _MULTIPLES or words[0] in _MULTIPLES:
+        head = words[0] if words[0] in _MULTIPLES else words[0][0]
+        if value.op != "num":
+            raise Unreadable("grammar")
+        value, rest = num(tree.bounded(value.number * _MULTIPLES[head])), words[0][len(head) :]
+        words = ([rest] if rest else []) + words[1:]
+        if not words:
+            return _with_unit(value, money) if money else value
+    if not all(_may_be_unit(token) for token in tail):
+        raise Unreadable("grammar")
+    first = words[0].lower()
+    if first in ("degree", "degrees", "deg", "度"):
+        return Node("deg", (value,))
+    if first == "percent":
+        return Node("pct", (value,))
+    if first in ("radian", "radians", "rad", "弧度"):
+        return Node("unit", (value,), "rad")
+    if first in ("'", "′"):
+        return Node("unit", (value,), "arcminute" if len(words) == 1 else "arcsecond")
+    phrase = " ".join(words)
+    return _with_unit(value, money or phrase)
+
+
+def _with_unit(value: Node, phrase: str) -> Node:
+    if units.parse(phrase) is None:
+        return value
+    if value.op == "list":
+        return Node("list", tuple(_with_unit(member, phrase) for member in value.args))
+    if value.op in ("set", "tuple", "interval", "matrix", "rel", "union"):
+        return value
+    return Node("unit", (value,), phrase)
+
+
+def _may_be_unit(token: Token) -> bool:
+    if token.kind in ("word", "let"):
+        return True
+    return (token.kind == "num" and len(token.text) < 3) or token.text in (
+        "^",
+        "/",
+        "{",
+        "}",
+        "-",
+        r"\cdot",
+        ".",
+        "'",
+        "(",
+        ")",
+    )
+
+
+def is_words(tokens: Sequence[Token]) -> bool:
+    """Words only: from a text font, in another script, or letter runs that no formula has."""
+    words = False
+    for token in tokens:
+        if token.kind == "word" or (token.kind == "let" and _is_word(token.text)):
+            words |= len(token.text) > 1 or not token.text.isascii()
+        elif not (token.kind == "let" or token.text in (",", ".", "-", "'", '"', "{", "}", "!", "?", ":")):
+            return False
+    return words and not all(t.text in JOINING or len(t.text) == 1 for t in tokens)
+
+
+def _is_word(run: str) -> bool:
+    if run in lex.FUNCTION_WORDS or run in names.MATH_WORDS or run in lex.OPERATORS:
+        return False
+    return run.lower() in _PLAIN_WORDS or (len(run) >= 4 and not names.looks_like_product(run))
