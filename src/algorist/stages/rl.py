@@ -49,11 +49,10 @@ def train_rl(
     engine: RolloutEngine,
     *,
     evaluate: Callable[[str], None] | None = None,
-    watch: Callable[[Figures], None] | None = None,
 ) -> None:
     """Run the batches that are still to do. Raises GateFailed where a promise is broken, Stopped where a person asked.
 
-    `evaluate(name)` measures the present policy; `watch(figures)` sees every batch and may raise GateFailed.
+    `evaluate(name)` measures the present policy; `session.gates` see every batch and may end the run.
     """
     plan = SamplingPlan(
         temperature=cfg.sampling.temperature,
@@ -86,8 +85,6 @@ def train_rl(
         after_batch(session, cfg, figures)
         session.gates.after_batch(session, trainer, figures)
         session.listener.advance("rl", index + 1, headline(figures))
-        if watch is not None:
-            watch(figures)
         every = cfg.reference.reset_every
         if every and before // every < trainer.applied // every:  # a batch of several epochs may step over a multiple
             reset_reference(session, trainer)
