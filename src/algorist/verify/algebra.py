@@ -2,10 +2,8 @@
 
 An expression becomes numerator / denominator, two polynomials over atoms: symbols, roots, exponentials, opaque things.
 sin and cos are written in z = e^(i t), hyperbolic functions in e^t, and a^(u + v) as a^u a^v, with one unit for each
-base
-and exponent, so that multiple angles, sums of angles and laws of exponents hold by themselves. i^2 = -1 and r^q =
-base for
-r = base^(1/q) are applied. A difference that vanishes proves equality; one that does not proves nothing.
+base and exponent, so that multiple angles, sums of angles and laws of exponents hold by themselves. i^2 = -1 and r^q =
+base for r = base^(1/q) are applied. A difference that vanishes proves equality; one that does not proves nothing.
 """
 
 from __future__ import annotations

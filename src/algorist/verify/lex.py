@@ -32,8 +32,7 @@ def tokens(text: str, *, grouped: bool = True) -> list[Token]:
     """Tokens of a normalised text.
 
     Outside brackets a comma between three-digit groups joins them where `grouped` is true; within brackets it
-    separates,
-    unless a later group starts with 0.
+    separates, unless a later group starts with 0.
 
     >>> [t.text for t in tokens("1,200")], [t.text for t in tokens("(1,200)")]
     (['1200'], ['(', '1', ',', '200', ')'])

@@ -1,9 +1,8 @@
 """The expression tree, built in canonical form: sums and products are flat, folded exactly and sorted.
 
 Every constructor does exact rational arithmetic only and refuses to build a number of more than `MAX_DIGITS` digits, so
-a tree is never larger than its text and building it never takes long. Two expressions that canonicalise to the same
-tree are
-equal; the converse needs `algebra` or `symbolic`.
+a tree is never larger than its text and building it never takes long. Two expressions that canonicalise to the same tree
+are equal; the converse needs `algebra` or `symbolic`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The process that proves: reads one job a line, answers one line, and may be killed at any moment.
 
-Started as `python -m algorist.verify.worker MEMORY_MIB DEADLINE_S` by `algorist.verify.process`. It imports sympy
-once and
-stays idle; a fork of it does the jobs and is killed where one is late, so that a replacement costs milliseconds, not
-another import. Jobs and answers are JSON; nothing a response says reaches `eval`, `sympify` or a shell. Two limits
+Started as `python -m algorist.verify.worker MEMORY_MIB DEADLINE_S` by `algorist.verify.process`. It imports sympy once
+and stays idle; a fork of it does the jobs and is killed where one is late, so that a replacement costs milliseconds,
+not another import. Jobs and answers are JSON; nothing a response says reaches `eval`, `sympify` or a shell. Two limits
 hold even if every parent is gone: the address space (RLIMIT_AS) and a real-time alarm with the default action, which
 ends a fork inside C code too.
 """
@@ -24,6 +23,7 @@ from typing import Any
 from algorist.verify import judge
 
 RECYCLE_JOBS = 2000
+BUDGET = 0.8  # share of the deadline that the work gets; the rest is for killing it and forking anew on a busy machine
 
 Handle = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -136,7 +136,7 @@ def serve(handle: Handle, warm: Callable[[], None], argv: list[str]) -> int:
     gc.freeze()  # what is loaded stays shared with the forks
     out.write(json.dumps({"ready": True}).encode() + b"\n")
     out.flush()
-    child = Child(handle, deadline_s)
+    child = Child(handle, BUDGET * deadline_s)
     try:
         for line in sys.stdin.buffer:
             out.write(json.dumps(child.ask(line)).encode() + b"\n")
