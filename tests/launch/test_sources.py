@@ -1,6 +1,9 @@
 """Where responses come from and how often they are used: offline sources, several epochs, a reset reference, step rewards."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,7 +86,7 @@ def test_every_run_is_qualified_and_moves_its_weights(case) -> None:
 
 
 def test_offline_rollouts_are_those_of_the_weights_that_rl_began_with(case) -> None:
-    name, resolved, finished = case
+    _, resolved, finished = case
     if resolved.recipe.rl.source != "sft_samples":
         pytest.skip("samples while it trains")
     folder = finished.folder
@@ -95,9 +98,7 @@ def test_offline_rollouts_are_those_of_the_weights_that_rl_began_with(case) -> N
 
     load_state(prepared.policy, folder / "checkpoints" / "step-30" / "weights.safetensors")
     sampling = resolved.recipe.rl.sampling
-    plan = SamplingPlan(
-        temperature=1.0, response_tokens=sampling.response_tokens, stop_ids=prepared.task.stop_ids
-    )
+    plan = SamplingPlan(temperature=1.0, response_tokens=sampling.response_tokens, stop_ids=prepared.task.stop_ids)
     batch = read_rollouts(folder / "rollouts" / "batch-000003.parquet").batch  # sampled after three updates
     prompts = [prepared.task.prompts[group.problem_id] for group in batch.groups]
     again = LocalEngine(prepared.policy).generate(
@@ -107,7 +108,7 @@ def test_offline_rollouts_are_those_of_the_weights_that_rl_began_with(case) -> N
 
 
 def test_offline_runs_say_how_far_the_policy_has_gone_and_online_ones_how_well_it_replays(case) -> None:
-    name, resolved, finished = case
+    _, resolved, finished = case
     rows = [r for r in metrics_file.read(finished.folder / "metrics.jsonl") if r["stage"] == "rl"]
     trained = [r for r in rows if not r["update/skipped"]]
     source = resolved.recipe.rl.source
@@ -126,12 +127,13 @@ def test_a_data_set_objective_trains_on_the_worked_solutions(case) -> None:
     rows = stored(finished.folder)
     assert {row["verdict"] for row in rows} == {"correct"}
     assert {row["finish"] for row in rows} == {"stop"}
-    losses = [r["loss"] for r in metrics_file.read(finished.folder / "metrics.jsonl") if r["stage"] == "rl"]
-    assert losses[-1] < losses[0]
+    assert {row["advantage"] for row in rows} == {1.0}
+    figures = [r for r in metrics_file.read(finished.folder / "metrics.jsonl") if r["stage"] == "rl"]
+    assert [r["tokens/with_gradient"] for r in figures] == [r["tokens/sampled"] for r in figures]
 
 
 def test_several_epochs_are_as_many_updates_and_the_reference_follows_across_multiples(case) -> None:
-    name, resolved, finished = case
+    name, _, finished = case
     if name not in ("epochs", "iterative"):
         pytest.skip("one epoch")
     events = read(finished.folder / "ledger.jsonl")
@@ -157,7 +159,9 @@ def test_process_supervision_stores_an_advantage_for_every_token(case) -> None:
     assert all(len(row["advantage_tokens"]) == len(row["token_ids"]) for row in rows)
     varied = [row for row in rows if len(set(row["advantage_tokens"])) > 1]
     assert varied
-    plain = [row for row in varied if len(row["text"]) == len(row["token_ids"]) - 1]  # one character a token, then the stop id
+    plain = [  # one character a token, then the stop id
+        row for row in varied if row["finish"] == "stop" and len(row["text"]) == len(row["token_ids"]) - 1
+    ]
     assert plain
     for row in plain:  # a step ends at its last character, the separator behind it belongs to the next one
         values = row["advantage_tokens"]
@@ -196,3 +200,31 @@ def test_the_contract_of_a_run_names_where_its_responses_come_from(case) -> None
     _, resolved, finished = case
     contract = json.loads((finished.folder / "contract.json").read_bytes())
     assert contract["recipe"]["rl"]["objective"]["name"] == resolved.recipe.rl.objective.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    ["{name: rft}\n  epochs_per_batch: 2", "{name: grpo}\n  epochs_per_batch: 2\n  reference: {reset_every: 3}"],
+    ids=["offline", "iterative"],
+)
+def test_killed_at_random_moments_the_run_is_the_uninterrupted_one(settings, tmp_path) -> None:
+    recipe = HERE / f"killed-{os.getpid()}.yaml"  # beside nano.yaml, which it extends
+    recipe.write_text(f"extends: nano.yaml\nname: killed\nrl:\n  objective: {settings}\n")
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "kill_driver.py"), str(recipe), str(tmp_path), "6", "2"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        recipe.unlink()
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["kills"] == 6
+    twin = Path(told["twin"])
+    for run_folder in map(Path, told["runs"]):
+        assert logical_digest(run_folder / "ledger.jsonl") == logical_digest(twin / "ledger.jsonl")
+        for file in [*(twin / "rollouts").iterdir(), twin / "export" / "model.safetensors"]:
+            assert file.read_bytes() == (run_folder / file.relative_to(twin)).read_bytes(), file.name

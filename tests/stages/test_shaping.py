@@ -45,9 +45,7 @@ def batch_of(**groups: list[tuple[str, Outcome]]) -> Batch:
 
 def problems(**efforts: int | None) -> dict[str, Problem]:
     return {
-        name: Problem(
-            id=name, question="?", gold="7", source="s", metadata=() if e is None else (("effort", str(e)),)
-        )
+        name: Problem(id=name, question="?", gold="7", source="s", metadata=() if e is None else (("effort", str(e)),))
         for name, e in efforts.items()
     }
 
@@ -120,7 +118,7 @@ def test_efforts_are_centred_apart() -> None:
 
 def test_a_problem_without_an_effort_is_refused_by_name() -> None:
     batch = batch_of(a=[("7", RIGHT), ("8", WRONG)])
-    with pytest.raises(InputError, match="problem a: .* needs an effort"):
+    with pytest.raises(InputError, match=r"problem a: .* needs an effort"):
         shape_batch(batch, (EFFORT,), problems(a=None), decode, hidden=())
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,9 +51,12 @@ class Variant:
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """A method's name, or LABEL=METHOD with settings after spaces. Raises InputError."""
+        """A method's name, or LABEL=METHOD with settings after spaces, quoted as in a shell. Raises InputError."""
         label, sign, rest = text.partition("=")
-        words = rest.split() if sign else [label]
+        try:
+            words = shlex.split(rest) if sign else [label]
+        except ValueError as error:
+            raise InputError(f"a variant's settings are quoted as in a shell: got {text!r} ({error}).") from error
         if not words or not label or words[0] not in METHODS:
             raise InputError(
                 f"a method must be one of {', '.join(METHODS)}, or LABEL=METHOD [key=value ...]: got {text!r}."
