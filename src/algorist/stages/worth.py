@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -42,11 +43,22 @@ def judge(
     steps = None
     if "step_rewards" in cfg.objective.needs:
         steps = score_steps(batch, problems, cfg.process or ProcessConfig(), decode, hidden=hidden)
+    quality = None if cfg.quality is None else qualities(batch, cfg.quality)
     return Worth(
         batch=batch,
         rows=replace(rows_of.from_batch(batch), group=group_numbers(batch, cfg.shaping, problems)),
         step_ends=None if steps is None else steps.ends,
         step_rewards=None if steps is None else steps.rewards,
-        quality=None if cfg.quality is None else qualities(batch, cfg.quality),
-        figures={**shaped.figures, **({} if steps is None else steps.figures)},
+        quality=quality,
+        figures={
+            **shaped.figures,
+            **({} if steps is None else steps.figures),
+            **({} if quality is None else {"quality/mean": _mean(quality)}),
+        },
     )
+
+
+def _mean(quality: Float[Tensor, "B"]) -> float | None:
+    """Over the responses that have one."""
+    known = quality[torch.isfinite(quality)]
+    return float(known.mean()) if len(known) else None
