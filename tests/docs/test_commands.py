@@ -14,11 +14,12 @@ A comment on the line before a block changes that:
     <!-- exit: N -->          the commands end with this exit code
     <!-- not run: WHY -->     not run, with the reason for the reader of the source
 
-`make ...`, `git clone ...` and `cd ...` are run by .ci/run, from a fresh clone, and not here.
+`make ...`, `git clone ...` and `cd ...` are run by .ci/run, from a fresh clone, and `python benchmarks/...` by `make bench`; not here.
 """
 
 import doctest
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SLOW = os.environ.get("ALGORIST_SLOW") == "1"
-_BY_CI = ("make", "git clone", "cd ")
+_BY_CI = ("make", "git clone", "cd ", "python benchmarks/")
 _COMMENT = re.compile(r"<!-- (file|slow|exit|not run)(?:: ([^>]*?))? ?-->")
 
 
@@ -123,8 +124,11 @@ def shell(command: str, place: Path, tools: Path) -> "subprocess.CompletedProces
         "TERM": "dumb",
         "NO_COLOR": "1",
     }
+    # one core: on a machine that other tests keep busy, threads that wait for each other are many times slower
+    core = random.choice(sorted(os.sched_getaffinity(0)))
+    pinned = f"import os, sys; os.sched_setaffinity(0, [{core}]); os.execvp('bash', ['bash', '-euo', 'pipefail', '-c', sys.argv[1]])"
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
+        [sys.executable, "-c", pinned, command],
         cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, check=False,
     )  # fmt: skip
 
@@ -144,7 +148,9 @@ def run_block(block: Block, place: Path, tools: Path, where: str) -> None:
             wanted = int(block.value) if block.mark == "exit" else 0
             assert done.returncode == wanted, f"{where}: $ {command}\nexit code {done.returncode}:\n{done.stdout}"
             missing = shows(done.stdout, expected)
-            assert missing is None, f"{where}: $ {command}\nthe page shows {missing!r}, the command printed:\n{done.stdout}"
+            assert missing is None, (
+                f"{where}: $ {command}\nthe page shows {missing!r}, the command printed:\n{done.stdout}"
+            )
     elif block.language == "python" and block.text.lstrip().startswith(">>>"):
         test = doctest.DocTestParser().get_doctest(block.text, {}, where, where, 0)
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
@@ -184,5 +190,7 @@ def test_every_link_and_picture_of_a_page_leads_somewhere(page: Path) -> None:
         ("fine\n", ["wrong"], "wrong"),
     ],
 )
-def test_shown_lines_are_compared_without_numbers_and_in_order(output: str, expected: list[str], missing: str | None) -> None:
+def test_shown_lines_are_compared_without_numbers_and_in_order(
+    output: str, expected: list[str], missing: str | None
+) -> None:
     assert shows(output, expected) == missing

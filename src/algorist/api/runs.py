@@ -113,3 +113,19 @@ def _with_report(folder: Path, work: Callable[[], Finished]) -> Finished:
     except (GateFailed, Stopped):
         build(folder)
         raise
+
+
+def named(reward: RewardFunction) -> tuple[str, str]:
+    """(module, name) of a reward function. Raises InputError where it cannot be found again by them.
+
+    >>> from algorist.reward.reward import exact
+    >>> named(exact)
+    ('algorist.reward.reward', 'exact')
+    """
+    module, name = getattr(reward, "__module__", ""), getattr(reward, "__qualname__", "")
+    if vars(sys.modules.get(module, sys)).get(name) is not reward:
+        raise InputError(
+            f"run: a reward must be a function at the top of a module, so that a resume finds it again: got {reward!r}. "
+            "Give it a name there."
+        )
+    return module, name

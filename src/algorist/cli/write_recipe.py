@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GROUP = 8
 _MOST_HELD_OUT = 256
+_SFT_BATCH, _SFT_PASSES = 64, 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,9 @@ def choose(
     context = _context(model, lengths, budget, overhead, file)
     per_pass = -(-left // prompts_per_batch)
     notes = []
-    if usable < 200:
+    if model is None and usable < 1000:
+        notes.append(f"a model from random weights wants a few thousand problems; {usable} it may learn by heart")
+    elif usable < 200:
         notes.append(f"{usable} problems are few: intervals will be wide, and RL may learn them by heart")
     if model is not None and model.parameters > 1e9:
         notes.append(
@@ -71,7 +74,7 @@ def choose(
         heldout=heldout,
         sft_count=sft_count,
         prompt=prompt,
-        sft=_sft(model, problems) if sft_count else (),
+        sft=_sft(problems, sft_count) if sft_count else (),
         updates=max(40, min(100, per_pass * 4)),
         prompts_per_batch=prompts_per_batch,
         response_tokens=budget,
@@ -183,11 +186,12 @@ def _sft_count(model: "ModelFacts | None", problems: "ProblemFacts", left: int) 
     return max(1, min(able // 2, left // 2, 1000))
 
 
-def _sft(model: "ModelFacts | None", problems: "ProblemFacts") -> tuple[str, ...]:
+def _sft(problems: "ProblemFacts", count: int) -> tuple[str, ...]:
     target = "solution" if problems.num_solutions else "gold"
+    steps = max(60, min(450, _SFT_PASSES * count // _SFT_BATCH))
     return (
-        "  steps: 300",
-        "  batch_size: 64",
+        f"  steps: {steps}                  # about {steps * _SFT_BATCH / count:.0f} passes; many more would only learn them by heart",
+        f"  batch_size: {_SFT_BATCH}",
         f"  target: {target:<8}            # what is imitated: the worked solution, or the bare answer",
         "  optimizer: {lr: 2e-3, schedule: cosine, warmup_updates: 20}",
     )
