@@ -98,7 +98,10 @@ def different(a: Path, b: Path) -> list[str]:
         {
             p.relative_to(root).as_posix()
             for p in root.rglob("*")
-            if p.is_file() and p.name not in ("ledger.jsonl", "metrics.jsonl", ".lease") and p.parent.name != "receipts"
+            if p.is_file()
+            and p.name
+            not in ("ledger.jsonl", "metrics.jsonl", "report.html", ".lease")  # hold times, or a process number
+            and p.parent.name != "receipts"
         }
         for root in (a, b)
     ]

@@ -301,68 +301,339 @@ _SEQ = dataclasses.replace
 
 FAULTS: tuple[Fault, ...] = (
     # sampling against scoring
-    Fault("temperature not applied to stored log-probs", "C44", ("replay",), "temperature", tamper=engine(change=rescored(temperature=1.0))),
-    Fault("temperature not applied when sampling", "C44", ("replay",), "temperature", tamper=engine(plan=lambda p: _SEQ(p, temperature=1.0))),
-    Fault("temperature fault already in the gate's own rollouts", "C44", ("cache",), "temperature", tamper=engine(change=rescored(temperature=1.0), always=True)),
-    Fault("top-p mask missing in the trainer", "C45", ("replay",), "top-p", tamper=engine(plan=lambda p: _SEQ(p, top_p=0.8))),
+    Fault(
+        "temperature not applied to stored log-probs",
+        "C44",
+        ("replay",),
+        "temperature",
+        tamper=engine(change=rescored(temperature=1.0)),
+    ),
+    Fault(
+        "temperature not applied when sampling",
+        "C44",
+        ("replay",),
+        "temperature",
+        tamper=engine(plan=lambda p: _SEQ(p, temperature=1.0)),
+    ),
+    Fault(
+        "temperature fault already in the gate's own rollouts",
+        "C44",
+        ("cache",),
+        "temperature",
+        tamper=engine(change=rescored(temperature=1.0), always=True),
+    ),
+    Fault(
+        "top-p mask missing in the trainer",
+        "C45",
+        ("replay",),
+        "top-p",
+        tamper=engine(plan=lambda p: _SEQ(p, top_p=0.8)),
+    ),
     Fault("top-p below 1 in the recipe", "C45", ("recipe",), "top_p", code=2, overrides=("rl.sampling.top_p=0.9",)),
     Fault("top-k sampling", "C45", ("replay", "rollouts"), "", tamper=engine(change=rescored(top_k=5))),
     Fault("stale weights in the sampler", "C48", ("replay",), "", tamper=stale, updates=1),
-    Fault("stale policy version stamps", "C53", ("rollouts",), "version", tamper=engine(change=lambda p, r: replace(r, policy_version=tuple(v - 1 for v in r.policy_version)))),
+    Fault(
+        "stale policy version stamps",
+        "C53",
+        ("rollouts",),
+        "version",
+        tamper=engine(change=lambda p, r: replace(r, policy_version=tuple(v - 1 for v in r.policy_version))),
+    ),
     Fault("log-probs shifted to the next token", "C27", ("replay",), "shifted by one", tamper=engine(change=shifted)),
-    Fault("log-probs shifted to the previous token", "C27", ("replay",), "shifted by one", tamper=engine(change=shifted_back)),
-    Fault("wrong chat template in the sampler (one more token before)", "C44", ("replay",), "", tamper=engine(prompts=prefixed(5))),
-    Fault("sampler drops the last prompt token", "C44", ("replay",), "another prompt", tamper=engine(prompts=without_last)),
-    Fault("stored prompt is not the rendered one", "D66", ("rollouts",), "prompt", tamper=engine(change=lambda p, r: replace(r, prompt_ids=r.prompt_ids[:-1]))),
-    Fault("bfloat16 head in the sampler", "performance", ("replay",), "bfloat16", tamper=engine(change=rescored(head=torch.bfloat16))),
-    Fault("bfloat16 sampler under a float32 contract", "performance", ("replay",), "bfloat16", tamper=engine(change=rescored(compute=torch.bfloat16))),
+    Fault(
+        "log-probs shifted to the previous token",
+        "C27",
+        ("replay",),
+        "shifted by one",
+        tamper=engine(change=shifted_back),
+    ),
+    Fault(
+        "wrong chat template in the sampler (one more token before)",
+        "C44",
+        ("replay",),
+        "",
+        tamper=engine(prompts=prefixed(5)),
+    ),
+    Fault(
+        "sampler drops the last prompt token", "C44", ("replay",), "another prompt", tamper=engine(prompts=without_last)
+    ),
+    Fault(
+        "stored prompt is not the rendered one",
+        "D66",
+        ("rollouts",),
+        "prompt",
+        tamper=engine(change=lambda p, r: replace(r, prompt_ids=r.prompt_ids[:-1])),
+    ),
+    Fault(
+        "bfloat16 head in the sampler",
+        "performance",
+        ("replay",),
+        "bfloat16",
+        tamper=engine(change=rescored(head=torch.bfloat16)),
+    ),
+    Fault(
+        "bfloat16 sampler under a float32 contract",
+        "performance",
+        ("replay",),
+        "bfloat16",
+        tamper=engine(change=rescored(compute=torch.bfloat16)),
+    ),
     Fault("swapped adapter", "issue", ("replay",), "", tamper=other_weights(0.05)),
     Fault("re-tokenised text", "C49", ("replay",), "sampled", tamper=engine(change=other_token)),
-    Fault("text that is not what the tokens say", "C49", ("rollouts",), "decode", tamper=engine(change=lambda p, r: replace(r, text=r.text + "1"))),
-    Fault("log-probs missing (zeros)", "B36", ("replay",), "", tamper=engine(change=lambda p, r: replace(r, behaviour_logp=(0.0,) * len(r.token_ids)))),
-    Fault("log-probs not finite", "B36", ("rollouts",), "finite", tamper=engine(change=lambda p, r: replace(r, behaviour_logp=(float("nan"),) * len(r.token_ids)))),
-    Fault("probabilities stored as log-probabilities", "C45", ("rollouts",), "at most 0", tamper=engine(change=lambda p, r: replace(r, behaviour_logp=tuple(2.718281828**x for x in r.behaviour_logp)))),
-    Fault("one random stream for a whole group", "A3", ("rollouts",), "random stream", tamper=engine(change=lambda p, r: replace(r, seed=7))),
-    Fault("samples numbered twice", "A2", ("rollouts",), "numbered", tamper=engine(change=lambda p, r: replace(r, sample=0))),
+    Fault(
+        "text that is not what the tokens say",
+        "C49",
+        ("rollouts",),
+        "decode",
+        tamper=engine(change=lambda p, r: replace(r, text=r.text + "1")),
+    ),
+    Fault(
+        "log-probs missing (zeros)",
+        "B36",
+        ("replay",),
+        "",
+        tamper=engine(change=lambda p, r: replace(r, behaviour_logp=(0.0,) * len(r.token_ids))),
+    ),
+    Fault(
+        "log-probs not finite",
+        "B36",
+        ("rollouts",),
+        "finite",
+        tamper=engine(change=lambda p, r: replace(r, behaviour_logp=(float("nan"),) * len(r.token_ids))),
+    ),
+    Fault(
+        "probabilities stored as log-probabilities",
+        "C45",
+        ("rollouts",),
+        "at most 0",
+        tamper=engine(change=lambda p, r: replace(r, behaviour_logp=tuple(2.718281828**x for x in r.behaviour_logp))),
+    ),
+    Fault(
+        "one random stream for a whole group",
+        "A3",
+        ("rollouts",),
+        "random stream",
+        tamper=engine(change=lambda p, r: replace(r, seed=7)),
+    ),
+    Fault(
+        "samples numbered twice",
+        "A2",
+        ("rollouts",),
+        "numbered",
+        tamper=engine(change=lambda p, r: replace(r, sample=0)),
+    ),
     # stopping and lengths
-    Fault("sampler does not know the stop id", "B24", ("rollouts",), "stop id", tamper=engine(plan=lambda p: _SEQ(p, stop_ids=frozenset({3})))),
-    Fault("finish reason guessed from the length", "B24", ("rollouts",), "finish", tamper=engine(change=lambda p, r: replace(r, finish=Finish.LENGTH))),
-    Fault("empty responses", "A10", ("rollouts",), "0 tokens", tamper=engine(change=lambda p, r: replace(r, token_ids=(), behaviour_logp=(), policy_version=(), loss_mask=(), text=""))),
-    Fault("budget too small for any answer: all truncated", "B20, D66", ("signal", "cache"), "cut off", overrides=("rl.sampling.response_tokens=1",)),
-    Fault("engine fails on every row", "E84", ("signal",), "no reward", tamper=engine(change=lambda p, r: replace(r, finish=Finish.ERROR, token_ids=(), behaviour_logp=(), policy_version=(), loss_mask=(), text=""))),
+    Fault(
+        "sampler does not know the stop id",
+        "B24",
+        ("rollouts",),
+        "stop id",
+        tamper=engine(plan=lambda p: _SEQ(p, stop_ids=frozenset({3}))),
+    ),
+    Fault(
+        "finish reason guessed from the length",
+        "B24",
+        ("rollouts",),
+        "finish",
+        tamper=engine(change=lambda p, r: replace(r, finish=Finish.LENGTH)),
+    ),
+    Fault(
+        "empty responses",
+        "A10",
+        ("rollouts",),
+        "0 tokens",
+        tamper=engine(
+            change=lambda p, r: replace(r, token_ids=(), behaviour_logp=(), policy_version=(), loss_mask=(), text="")
+        ),
+    ),
+    Fault(
+        "budget too small for any answer: all truncated",
+        "B20, D66",
+        ("signal", "cache"),
+        "cut off",
+        overrides=("rl.sampling.response_tokens=1",),
+    ),
+    Fault(
+        "engine fails on every row",
+        "E84",
+        ("signal",),
+        "no reward",
+        tamper=engine(
+            change=lambda p, r: replace(
+                r, finish=Finish.ERROR, token_ids=(), behaviour_logp=(), policy_version=(), loss_mask=(), text=""
+            )
+        ),
+    ),
     # verifier and reward
-    Fault("verifier rejects everything", "D58", ("verifier_canary",), "misjudged", tamper=verifier(says(Outcome.WRONG))),
-    Fault("verifier accepts everything", "D55", ("verifier_canary",), "misjudged", tamper=verifier(says(Outcome.CORRECT))),
-    Fault("verifier fails on everything", "D59", ("verifier_canary",), "misjudged", tamper=verifier(says(Outcome.ERROR, "timeout"))),
+    Fault(
+        "verifier rejects everything", "D58", ("verifier_canary",), "misjudged", tamper=verifier(says(Outcome.WRONG))
+    ),
+    Fault(
+        "verifier accepts everything", "D55", ("verifier_canary",), "misjudged", tamper=verifier(says(Outcome.CORRECT))
+    ),
+    Fault(
+        "verifier fails on everything",
+        "D59",
+        ("verifier_canary",),
+        "misjudged",
+        tamper=verifier(says(Outcome.ERROR, "timeout")),
+    ),
     Fault("verifier pays by length", "D61", ("verifier_canary",), "misjudged", tamper=verifier(_every_second)),
     Fault("reward is constant", "D67", ("verifier_canary",), "pays", tamper=reward(lambda p, r, v: 1.0)),
-    Fault("reward has the wrong sign", "B33", ("verifier_canary",), "pays", tamper=reward(lambda p, r, v: -float(v.verdict is Outcome.CORRECT))),
+    Fault(
+        "reward has the wrong sign",
+        "B33",
+        ("verifier_canary",),
+        "pays",
+        tamper=reward(lambda p, r, v: -float(v.verdict is Outcome.CORRECT)),
+    ),
     Fault("reward raises", "D63", ("verifier_canary",), "no value", tamper=reward(_fail)),
-    Fault("reward is not a number", "D63", ("verifier_canary",), "no value", tamper=reward(lambda p, r, v: float("nan"))),
-    Fault("answers looked for in a place where they never stand", "D57, D58", ("signal", "verifier_canary"), "", overrides=("prompt.answer_format=hashes",)),
-    Fault("verifier dies in the middle of a run", "D59", ("watch", "signal"), "verifier fails", tamper=lambda p: replace(p, task=replace(p.task, verifier=Late(p.task.verifier, says(Outcome.ERROR, "timeout"), after=3))), updates=2),
+    Fault(
+        "reward is not a number", "D63", ("verifier_canary",), "no value", tamper=reward(lambda p, r, v: float("nan"))
+    ),
+    Fault(
+        "answers looked for in a place where they never stand",
+        "D57, D58",
+        ("signal", "verifier_canary"),
+        "",
+        overrides=("prompt.answer_format=hashes",),
+    ),
+    Fault(
+        "verifier dies in the middle of a run",
+        "D59",
+        ("watch", "signal"),
+        "verifier fails",
+        tamper=lambda p: replace(
+            p, task=replace(p.task, verifier=Late(p.task.verifier, says(Outcome.ERROR, "timeout"), after=3))
+        ),
+        updates=2,
+    ),
     # data
-    Fault("held-out problems are trained on", "C corpus", ("data",), "held-out", tamper=data(heldout=lambda p: p.problems.train[:5])),
-    Fault("most golds cannot be checked", "D62", ("data",), "golds", overrides=("problems.source={kind: jsonl, path: bad.jsonl}",)),
-    Fault("problems too hard for any contrast", "D67, E82", ("signal",), "too hard", overrides=("problems.source={kind: jsonl, path: hard.jsonl}",)),
-    Fault("most prompts do not fit", "E79", ("prompt_lengths",), "cannot be shown", overrides=("problems.source={kind: jsonl, path: long.jsonl}",)),
-    Fault("prior-exposure list is missing", "seed", ("recipe",), "exclusions", code=2, overrides=("qualify.data.exclusions=[absent.txt]",)),
-    Fault("every prompt ends with the stop token", "B24", ("template",), "stop token", tamper=prompts_of(lambda p: replace(p, token_ids=(*p.token_ids, 1)))),
-    Fault("token ids of another tokenizer", "C49", ("template",), "vocabulary", tamper=prompts_of(lambda p: replace(p, token_ids=(*p.token_ids, 5000)))),
+    Fault(
+        "held-out problems are trained on",
+        "C corpus",
+        ("data",),
+        "held-out",
+        tamper=data(heldout=lambda p: p.problems.train[:5]),
+    ),
+    Fault(
+        "most golds cannot be checked",
+        "D62",
+        ("data",),
+        "golds",
+        overrides=("problems.source={kind: jsonl, path: bad.jsonl}",),
+    ),
+    Fault(
+        "problems too hard for any contrast",
+        "D67, E82",
+        ("signal",),
+        "too hard",
+        overrides=("problems.source={kind: jsonl, path: hard.jsonl}",),
+    ),
+    Fault(
+        "most prompts do not fit",
+        "E79",
+        ("prompt_lengths",),
+        "cannot be shown",
+        overrides=("problems.source={kind: jsonl, path: long.jsonl}",),
+    ),
+    Fault(
+        "prior-exposure list is missing",
+        "seed",
+        ("recipe",),
+        "exclusions",
+        code=2,
+        overrides=("qualify.data.exclusions=[absent.txt]",),
+    ),
+    Fault(
+        "every prompt ends with the stop token",
+        "B24",
+        ("template",),
+        "stop token",
+        tamper=prompts_of(lambda p: replace(p, token_ids=(*p.token_ids, 1))),
+    ),
+    Fault(
+        "token ids of another tokenizer",
+        "C49",
+        ("template",),
+        "vocabulary",
+        tamper=prompts_of(lambda p: replace(p, token_ids=(*p.token_ids, 5000))),
+    ),
     # weights, parents, memory
     Fault("weights are not numbers", "B20", ("cache",), "", tamper=weights(_nan)),
-    Fault("declared parent is another checkpoint", "seed", ("parents",), "weights", overrides=(f'qualify.parents.weights="{"0" * 64}"',)),
-    Fault("frozen parameters would be trained", "seed", ("parameters",), "declared frozen", overrides=('qualify.parameters.frozen=["*embed_tokens*"]',), tamper=weights(_thaw)),
-    Fault("pattern that freezes nothing", "seed", ("recipe",), "names none", code=2, overrides=('qualify.parameters.frozen=["*.router.*"]',)),
-    Fault("190 GiB cap, 64 GiB to stay free", "seed", ("memory",), "its cap is 190", code=3, overrides=(_MEMORY % (190, DECLARED),)),
-    Fault("198 GiB cap, 64 GiB to stay free", "seed", ("memory",), "64 GiB must stay free", code=3, overrides=(_MEMORY % (198, DECLARED),)),
-    Fault("a cap that this machine cannot give", "E81", ("memory",), "must stay free", code=3, overrides=("qualify.memory={trainer_allocator_cap_gib: 4000, driver_free_memory_gib: 64}",)),
-    Fault("a cap below what the process already holds", "E81", ("memory",), "its cap is", code=3, overrides=("qualify.memory={trainer_allocator_cap_gib: 0.01}",)),
+    Fault(
+        "declared parent is another checkpoint",
+        "seed",
+        ("parents",),
+        "weights",
+        overrides=(f'qualify.parents.weights="{"0" * 64}"',),
+    ),
+    Fault(
+        "frozen parameters would be trained",
+        "seed",
+        ("parameters",),
+        "declared frozen",
+        overrides=('qualify.parameters.frozen=["*embed_tokens*"]',),
+        tamper=weights(_thaw),
+    ),
+    Fault(
+        "pattern that freezes nothing",
+        "seed",
+        ("recipe",),
+        "names none",
+        code=2,
+        overrides=('qualify.parameters.frozen=["*.router.*"]',),
+    ),
+    Fault(
+        "190 GiB cap, 64 GiB to stay free",
+        "seed",
+        ("memory",),
+        "its cap is 190",
+        code=3,
+        overrides=(_MEMORY % (190, DECLARED),),
+    ),
+    Fault(
+        "198 GiB cap, 64 GiB to stay free",
+        "seed",
+        ("memory",),
+        "64 GiB must stay free",
+        code=3,
+        overrides=(_MEMORY % (198, DECLARED),),
+    ),
+    Fault(
+        "a cap that this machine cannot give",
+        "E81",
+        ("memory",),
+        "must stay free",
+        code=3,
+        overrides=("qualify.memory={trainer_allocator_cap_gib: 4000, driver_free_memory_gib: 64}",),
+    ),
+    Fault(
+        "a cap below what the process already holds",
+        "E81",
+        ("memory",),
+        "its cap is",
+        code=3,
+        overrides=("qualify.memory={trainer_allocator_cap_gib: 0.01}",),
+    ),
     # training
-    Fault("learning rate that destroys the policy", "B36", ("watch", "run", "replay", "counts", "rollouts"), "", overrides=("rl.optimizer.lr=1.0e6", "rl.optimizer.clip_norm=null", "rl.updates=12", "rl.max_flat_batches=5"), updates=12),
+    Fault(
+        "learning rate that destroys the policy",
+        "B36",
+        ("watch", "run", "replay", "counts", "rollouts"),
+        "",
+        overrides=("rl.optimizer.lr=1.0e6", "rl.optimizer.clip_norm=null", "rl.updates=12", "rl.max_flat_batches=5"),
+        updates=12,
+    ),
     Fault("group of one", "A8", ("recipe",), "baseline", code=2, overrides=("rl.group_size=1",)),
-    Fault("no update is ever applied", "E70, E74", ("counts", "signal"), "", overrides=("qualify.signal.action=report", "problems.source={kind: jsonl, path: hard.jsonl}")),
-)  # fmt: skip
+    Fault(
+        "no update is ever applied",
+        "E70, E74",
+        ("counts", "signal"),
+        "",
+        overrides=("qualify.signal.action=report", "problems.source={kind: jsonl, path: hard.jsonl}"),
+    ),
+)
 
 
 @dataclass
@@ -377,7 +648,11 @@ class Late:
     def check_many(self, items):
         self.calls += 1
         found = self.inner.check_many(items)
-        return found if self.calls <= self.after else [self.change(v, i.response) for v, i in zip(found, items, strict=True)]
+        return (
+            found
+            if self.calls <= self.after
+            else [self.change(v, i.response) for v, i in zip(found, items, strict=True)]
+        )
 
     def close(self) -> None:
         self.inner.close()
@@ -387,7 +662,8 @@ def write_data(folder: Path) -> None:
     """Problem files with faults in them."""
     (folder / "bad.jsonl").write_text(
         "".join(
-            f'{{"question": "{a % 9} + {a // 9}", "answer": "{a % 9 + a // 9 if a % 3 else "((("}"}}\n' for a in range(80)
+            f'{{"question": "{a % 9} + {a // 9}", "answer": "{a % 9 + a // 9 if a % 3 else "((("}"}}\n'
+            for a in range(80)
         )
     )
     (folder / "hard.jsonl").write_text(

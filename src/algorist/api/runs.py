@@ -65,10 +65,16 @@ def run(
 
 
 def resume(
-    path: str | Path, *, listener: Listener | None = None, stop_requested: Callable[[], bool] = Never
+    path: str | Path,
+    *,
+    listener: Listener | None = None,
+    stop_requested: Callable[[], bool] = Never,
+    amend: bool = False,
+    overrides: Sequence[str] = (),
 ) -> Finished:
     """Go on with a stopped or killed run, to the same result as if it had never been stopped.
 
+    amend: go on under a new contract that names the old one, where something differs; `overrides` may then change the recipe.
     Raises InputError where `path` is no run folder, ResumeMismatch (5) where the run cannot find what it began with.
     """
     path, told = Path(path), listener or Silent()
@@ -76,7 +82,10 @@ def resume(
     plugin = plugin_of(folder)
     if plugin is not None:
         import_plugin(plugin)
-    return _with_report(path, lambda: launch_resume(path, listener=told, stop_requested=stop_requested))
+    return _with_report(
+        path,
+        lambda: launch_resume(path, listener=told, stop_requested=stop_requested, amend=amend, overrides=overrides),
+    )
 
 
 def plugin_of(folder: RunFolder) -> str | None:

@@ -37,6 +37,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         parser.set_defaults(func=start)
     parser = subparsers.add_parser("resume", help="go on with a stopped or killed run")
     parser.add_argument("run", type=Path, help="its folder")
+    parser.add_argument(
+        "--amend",
+        action="store_true",
+        help="go on under a new contract that names the old one, where something differs",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="a.b=c", dest="overrides", help="with --amend: override one key"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads; must equal those of the run")
     add_json(parser)
     parser.set_defaults(func=go_on)
@@ -80,7 +88,9 @@ def go_on(arguments: argparse.Namespace) -> int:
     with Terminal() as listener, stop_on_request(listener.say) as asked:
         from algorist.api.runs import resume
 
-        finished = resume(arguments.run, listener=listener, stop_requested=asked)
+        finished = resume(
+            arguments.run, listener=listener, stop_requested=asked, amend=arguments.amend, overrides=arguments.overrides
+        )
     return _close(finished, wants_json=arguments.json)
 
 

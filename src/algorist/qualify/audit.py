@@ -4,6 +4,7 @@ Files first (digests, chain, counts, figures, thresholds); then, where the recip
 was computed (`qualify.recompute`): verdicts, rewards, advantages, losses, log-probabilities, the order of problems.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algorist.digest import JSON, canonical, digest, file_digest
+from algorist.digest import JSON, canonical, digest, file_digest, sha256
 from algorist.errors import InputError
 from algorist.evaluate.result import EvaluationResult, summarise
 from algorist.qualify import check as checker
@@ -139,11 +140,31 @@ def _receipts(folder: RunFolder, events: Sequence[Event], key: bytes | None) -> 
             skipped=not ended,
         )
     goes_on = bool(events) and events[-1].kind not in (EventKind.CLOSED, EventKind.REFUSED, EventKind.GATE)
-    if goes_on:  # a receipt of an earlier refusal or failure; the run went on after it
-        return Check(name="receipts", faults=(), looked_at="of an earlier end; the run went on", skipped=True)
+    status, count, head = last_statement(existing(folder)[-1])
+    if goes_on and status == "failed":  # a resume goes back to a checkpoint, behind what that receipt speaks of
+        return Check(name="receipts", faults=(), looked_at="of an earlier failure; the run went on", skipped=True)
+    if goes_on and status in ("refused", "unadmitted"):  # a refusal is sealed: what came before it stays
+        line = folder.ledger.read_bytes().split(b"\n")[: count or 0]
+        kept = len(line) == count and sha256(line[-1]) == head
+        words = f"{folder.ledger}: must still hold the {count} events up to the refusal that the last receipt speaks of"
+        return Check(
+            name="receipts",
+            faults=() if kept else (words,),
+            looked_at="of an earlier refusal; the run went on",
+            skipped=kept,
+        )
     faults = tuple(checker.check(folder.root, key))
     signed = "signed by the given key" if key is not None else "signatures not asked for"
     return Check(name="receipts", faults=faults, looked_at=f"{len(existing(folder))} receipts, {signed}")
+
+
+def last_statement(path: Path) -> tuple[str, int, str]:
+    """(status, events, ledger head) that a receipt states; what is wrong with it is for the checker to say."""
+    try:
+        predicate = json.loads(base64.b64decode(json.loads(path.read_bytes())["payload"]))["predicate"]
+        return str(predicate["status"]), int(predicate["ledger"]["events"]), str(predicate["ledger"]["head"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", 0, ""
 
 
 def _chain_words(path: Path, chain: ledger.ChainReport) -> str:

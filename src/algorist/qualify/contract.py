@@ -139,7 +139,7 @@ def differences(stored: Mapping[str, JSON], now: Mapping[str, JSON]) -> list[str
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

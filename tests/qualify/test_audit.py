@@ -1,0 +1,270 @@
+"""An audit of a whole run holds; any changed byte and any rewritten history is found and named."""
+
+import base64
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from algorist.cli import main
+from algorist.digest import canonical, digest, file_digest, sha256
+from algorist.errors import InputError
+from algorist.launch.audit import audit, run_of
+from algorist.qualify import check as checker
+from algorist.qualify import receipt
+from algorist.qualify.audit import audit_files
+from algorist.record import ledger
+from algorist.record.run_folder import RunFolder
+
+
+def faults_of(run: Path) -> list[str]:
+    return [fault for check in audit_files(run)[1] for fault in check.faults]
+
+
+def files_of(run: Path) -> list[Path]:
+    return sorted(p for p in run.rglob("*") if p.is_file())
+
+
+def rewrite_ledger(run: Path, change) -> None:
+    """Change events and chain them again, as somebody with a text editor and the source code can."""
+    prev, lines = ledger.GENESIS, []
+    for seq, event in enumerate(change([json.loads(x) for x in (run / "ledger.jsonl").read_bytes().splitlines()])):
+        line = canonical({**event, "seq": seq, "prev": prev})
+        lines.append(line + b"\n")
+        prev = sha256(line)
+    (run / "ledger.jsonl").write_bytes(b"".join(lines))
+
+
+def issue_again(run: Path) -> None:
+    """Forge the receipts too."""
+    shutil.rmtree(run / "receipts")
+    receipt.issue(RunFolder.open(run), ledger.read(run / "ledger.jsonl"))
+
+
+def test_a_finished_run_holds_and_everything_is_looked_at(finished) -> None:
+    found = audit(finished)
+    assert found.ok, found.faults
+    looked = {c.name for c in found.checks if not c.skipped}
+    assert {
+        "receipts",
+        "chain",
+        "counts",
+        "verdicts and rewards",
+        "advantages",
+        "losses",
+        "log-probabilities",
+    } <= looked
+
+
+def test_an_audit_changes_nothing(finished) -> None:
+    before = {p: file_digest(p) for p in files_of(finished)}
+    audit(finished)
+    assert before == {p: file_digest(p) for p in files_of(finished)}
+
+
+def test_the_export_inside_a_run_stands_for_the_run(finished) -> None:
+    assert run_of(finished / "export") == finished
+
+
+def test_one_flipped_byte_in_any_file_is_found_and_named(finished, copy_of) -> None:
+    run, dice = copy_of(finished), random.Random(0)
+    missed = []
+    for path in files_of(run):
+        if path.name == ".lease":
+            continue  # a process number: any other number is as good
+        data = path.read_bytes()
+        place = dice.randrange(len(data))
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << dice.randrange(8))]) + data[place + 1 :])
+        if not any(path.name in fault for fault in faults_of(run)):
+            missed.append((path.relative_to(run), place))
+        path.write_bytes(data)
+    assert not missed
+    assert not faults_of(run)
+
+
+def test_a_missing_file_is_found_and_named(finished, copy_of) -> None:
+    run = copy_of(finished)
+    for path in [p for p in files_of(run) if p.name not in (".lease", "report.html")]:
+        data = path.read_bytes()
+        path.unlink()
+        try:
+            found = faults_of(run)
+        except InputError as error:  # without a ledger there is no run
+            found = [str(error)]
+        assert any(path.name in fault or path.parent.name in fault for fault in found), path
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["drop a line", "double a line", "swap two lines", "cut the tail", "edit a figure", "edit a skip into an update"],
+)
+def test_a_ledger_edited_in_place_breaks_its_chain(finished, copy_of, attack) -> None:
+    run = copy_of(finished)
+    path = run / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    changed = {
+        "drop a line": lambda: lines[:4] + lines[5:],
+        "double a line": lambda: lines[:5] + lines[4:],
+        "swap two lines": lambda: [*lines[:4], lines[5], lines[4], *lines[6:]],
+        "cut the tail": lambda: lines[:-1],
+        "edit a figure": lambda: [x.replace(b'"mixed":', b'"mixed":1', 1) for x in lines],
+        "edit a skip into an update": lambda: [x.replace(b"rollout_batch", b"update_applied", 1) for x in lines],
+    }[attack]()
+    path.write_bytes(b"".join(changed))
+    assert any("ledger.jsonl" in fault for fault in faults_of(run))
+
+
+def test_a_rechained_ledger_does_not_match_its_receipt(finished, copy_of) -> None:
+    run = copy_of(finished)
+
+    def better(events):
+        for event in events:
+            if event["kind"] == "evaluation_completed" and event["name"] == "after":
+                event["greedy"] = 1.0
+        return events
+
+    rewrite_ledger(run, better)
+    assert any("head" in fault or "receipt" in fault for fault in faults_of(run))
+
+
+def test_a_ledger_forged_with_its_receipts_is_caught_by_what_it_counts(finished, copy_of) -> None:
+    """A batch less, chained and receipted again: the closing event and the files still tell."""
+    run = copy_of(finished)
+    rewrite_ledger(run, lambda events: [e for e in events if not (e["kind"] == "rollout_batch" and e["batch"] == 3)])
+    issue_again(run)
+    found = faults_of(run)
+    assert any("batch-000003" in fault for fault in found)
+    assert any("ledger.jsonl" in fault for fault in found)
+
+
+def test_a_loosened_threshold_is_caught(finished, copy_of) -> None:
+    run = copy_of(finished)
+
+    def loosen(events):
+        for event in events:
+            if event["kind"] == "replay_check":
+                event["bound_nats"], event["mean_nats"] = 5.0, 3.0
+        return events
+
+    rewrite_ledger(run, loosen)
+    issue_again(run)
+    found = faults_of(run)
+    assert any("another replay bound" in fault for fault in found)
+    assert any("against its own figures" in fault for fault in found)
+
+
+def test_a_forged_verdict_is_graded_again_and_caught(finished, copy_of) -> None:
+    """A wrong answer made right, with file digest, ledger, metrics figures and receipt all forged to fit."""
+    run = copy_of(finished)
+    path = run / "rollouts" / "batch-000001.parquet"
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    row = next(r for r in rows if r["verdict"] == "wrong")
+    row["verdict"] = "correct"
+    for name in ("reward_parts",):
+        for r in rows:
+            r[name] = dict(r[name])
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+    def fit(events):
+        for event in events:
+            if event["kind"] == "rollout_batch" and event["batch"] == 1:
+                event["digest"] = file_digest(path)
+        return events
+
+    rewrite_ledger(run, fit)
+    issue_again(run)
+    found = audit(run)
+    assert any("is stored as correct and graded wrong" in fault for fault in found.faults)
+
+
+def test_a_forged_advantage_is_computed_again_and_caught(finished, copy_of) -> None:
+    run = copy_of(finished)
+    path = run / "rollouts" / "batch-000002.parquet"
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    for r in rows:
+        r["reward_parts"] = dict(r["reward_parts"])
+        if r["advantage"] is not None:
+            r["advantage"] += 0.5
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+    def fit(events):
+        for event in events:
+            if event["kind"] == "rollout_batch" and event["batch"] == 2:
+                event["digest"] = file_digest(path)
+        return events
+
+    rewrite_ledger(run, fit)
+    issue_again(run)
+    assert any("advantage" in fault and "batch-000002" in fault for fault in audit(run).faults)
+
+
+def test_a_receipt_of_another_run_is_refused(finished, copy_of, tmp_path) -> None:
+    run = copy_of(finished)
+    (name,) = [p.name for p in (run / "receipts").iterdir()]
+    other = json.loads((run / "receipts" / name).read_bytes())
+    statement = json.loads(base64.b64decode(other["payload"]))
+    statement["subject"][0]["digest"]["sha256"] = "0" * 64
+    statement["predicate"]["ledger"]["head"] = "1" * 64
+    data = receipt.envelope(canonical(statement), None)
+    (run / "receipts" / name).unlink()
+    (run / "receipts" / f"0001-{sha256(data)[:16]}.json").write_bytes(data)
+    found = checker.check(run)
+    assert any("is not what the receipt speaks of" in fault for fault in found)
+    assert any("head" in fault for fault in found)
+
+
+def test_a_receipt_that_omits_a_gate_is_refused(finished, copy_of) -> None:
+    run = copy_of(finished)
+    (path,) = (run / "receipts").iterdir()
+    statement = json.loads(base64.b64decode(json.loads(path.read_bytes())["payload"]))
+    statement["predicate"]["gates"] = [g for g in statement["predicate"]["gates"] if g["name"] != "replay"]
+    data = receipt.envelope(canonical(statement), None)
+    path.unlink()
+    (run / "receipts" / f"0001-{sha256(data)[:16]}.json").write_bytes(data)
+    assert any("omits" in fault for fault in checker.check(run))
+
+
+def test_a_link_in_place_of_a_file_is_refused(finished, copy_of, tmp_path) -> None:
+    run = copy_of(finished)
+    target = shutil.move(run / "metrics.jsonl", tmp_path / "metrics.jsonl")
+    (run / "metrics.jsonl").symlink_to(target)
+    assert any("is a link" in fault for fault in faults_of(run))
+
+
+def test_the_standalone_checker_needs_nothing_of_ours(finished, tmp_path) -> None:
+    import subprocess
+    import sys
+
+    alone = tmp_path / "check.py"
+    shutil.copy(Path(checker.__file__), alone)
+    code = (
+        "import sys, runpy; sys.modules['algorist'] = None; sys.argv = ['check.py', sys.argv[1]]; "
+        f"runpy.run_path({str(alone)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(finished)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "all receipts hold\n"
+
+
+def test_the_verbs_answer_with_one_json_object(finished, capsys) -> None:
+    assert main(["audit", str(finished), "--files-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    assert main(["why", str(finished), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "qualified"
+    assert main(["receipt", "check", str(finished), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    assert main(["receipt", "show", str(finished), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predicate"]["status"] == "qualified"
+
+
+def test_contract_holds_its_own_recipe_digest(finished) -> None:
+    contract = json.loads((finished / "contract.json").read_bytes())
+    assert digest(contract["recipe"]) == contract["recipe_digest"]
+    assert contract["promises"]["budget"]["responses"] == 4 * 12 * 6
