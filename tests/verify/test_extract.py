@@ -56,6 +56,10 @@ def test_equal_boxes_do_not_conflict() -> None:
     assert check("1/2", r"\boxed{0.5}. Equivalently, $\boxed{\frac12}$.").verdict == "correct"
 
 
+def test_a_formula_for_the_answer_does_not_contradict_its_value() -> None:
+    assert check("7", r"The answer is $\frac{m}{n}$ in lowest terms, and $m+n=\boxed{7}$.").verdict == "correct"
+
+
 def test_a_restatement_in_words_does_not_conflict() -> None:
     assert check("(1,2)", r"$\boxed{(1,2)}$, i.e. the answer is $x=1$ and $y=2$.").verdict == "correct"
 

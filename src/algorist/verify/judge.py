@@ -108,9 +108,18 @@ def _conflict(found: Extraction) -> str:
             return "conflict"
     for statement in found.statements:
         finding = _compare_cheaply(found.answer, statement, "auto", 0.0)
-        if finding.state == "different" and finding.reason != "words":
+        if finding.state == "different" and finding.reason != "words" and not _is_formula(statement, found.answer):
             return "conflict"
     return ""
+
+
+def _is_formula(statement: str, answer: str) -> bool:
+    """ "The answer is m/n" does not contradict a boxed 7: it has unknowns that the answer has not."""
+    try:
+        stated, final = read(strip(statement)), read(strip(answer))
+    except Unreadable:
+        return False
+    return bool(numeric.atoms(stated)) and not numeric.atoms(final)
 
 
 @lru_cache(1 << 15)
