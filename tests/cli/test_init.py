@@ -88,8 +88,15 @@ def test_a_recipe_for_a_real_model_passes_its_check(tmp_path: Path, monkeypatch:
     text = Path("data/mine.yaml").read_text()
     assert 'path: "../m"' in text
     assert 'path: "p.jsonl"' in text
-    assert "template: chat" in text
+    assert "answer_format: first_line" in text  # short sums: the answer alone
     assert cli("recipe", "check", "data/mine.yaml").code == 0
+    worked = [{"problem": f"{a} + {b}", "answer": f"first {a}, then {b} more\n#### {a + b}"} for a, b in SUMS]
+    write(tmp_path / "data" / "worked.jsonl", worked)
+    assert cli("init", "m", "data/worked.jsonl", "--out", "data/worked.yaml").code == 0
+    text = Path("data/worked.yaml").read_text()
+    assert "template: chat" in text
+    assert "gold: after_hashes" in text
+    assert cli("recipe", "check", "data/worked.yaml").code == 0
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

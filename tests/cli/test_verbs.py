@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_help_lists_every_verb_and_the_exit_codes() -> None:
     said = cli("--help")
     assert said.code == 0
     for verb in VERBS:
-        assert f"    {verb} " in said.out
+        assert re.search(rf"^    {verb}\s", said.out, re.MULTILINE), verb
     for code in ("2 recipe or input", "3 admission refused", "4\ngate failed", "75 stopped on request"):
         assert code in said.out or code.replace("\n", " ") in said.out
 

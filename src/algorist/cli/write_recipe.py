@@ -45,15 +45,16 @@ def choose(
 ) -> Choices:
     """Settings that fit what was found. Raises InputError where no recipe can: too few problems, too small a context."""
     usable = len(problems.problems)
+    direct = model is not None and answers_directly(model, problems, lengths)
     if usable < 8:
         raise InputError(f"{file}: {usable} usable problems are too few to train and to measure on. Give at least 8.")
     heldout = max(2, min(_MOST_HELD_OUT, usable // 5))
     left = usable - heldout
-    sft_count = _sft_count(model, problems, left)
+    sft_count = min(32, left // 4) if direct else _sft_count(model, problems, left)
     left -= sft_count
     prompts_per_batch = min(16 if model else 32, left)
-    budget, why = _budget(model, lengths)
-    prompt, overhead = _prompt(model, problems, lengths)
+    budget, why = _budget(model, lengths, direct)
+    prompt, overhead = _DIRECT if direct else _prompt(model, problems, lengths)
     context = _context(model, lengths, budget, overhead, file)
     per_pass = -(-left // prompts_per_batch)
     notes = []
@@ -69,19 +70,46 @@ def choose(
         notes.append(f"{problems.kinds['text']} answers are words; they are compared as text")
     return Choices(
         name=_name(out),
-        policy=_policy(out, model, context),
+        policy=_policy(out, model, context, direct),
         source=_source(out, problems, file),
         heldout=heldout,
         sft_count=sft_count,
         prompt=prompt,
-        sft=_sft(problems, sft_count) if sft_count else (),
-        updates=max(40, min(100, per_pass * 4)),
+        sft=_FORMAT_SFT if direct else _sft(problems, sft_count) if sft_count else (),
+        updates=60 if direct else max(40, min(100, per_pass * 4)),
         prompts_per_batch=prompts_per_batch,
         response_tokens=budget,
         response_why=why,
-        lr=_lr(model),
+        lr="2e-5, schedule: cosine, final_share: 0.1" if direct else _lr(model),
         notes=tuple(notes),
     )
+
+
+_DIRECT = (
+    (
+        '  format: "Q: {question}\\nA:"',
+        '  stop: ["\\n"]',
+        "  answer_format: first_line   # short answers to short questions: the answer alone, without reasoning",
+    ),
+    8,
+)
+"""Prompt lines and the tokens around a question, for answers without reasoning."""
+
+_FORMAT_SFT = (
+    "  steps: 4                    # just enough to show the format; RL does the rest",
+    "  batch_size: 8",
+    "  target: gold",
+    "  optimizer: {lr: 1e-5}",
+)
+
+
+def answers_directly(model: "ModelFacts", problems: "ProblemFacts", lengths: "Lengths") -> bool:
+    """True where questions are short, answers shorter, none is worked out, and a line break is one token."""
+    encode = model.tokenizer.encode
+    before, after = encode(" 7", add_special_tokens=False), encode(" 7\n", add_special_tokens=False)
+    single = len(after) == len(before) + 1 and "\n" in model.tokenizer.decode(after[-1:])
+    short = lengths.of == "gold" and lengths.question[2] <= 48 and lengths.answer[2] <= 16
+    return short and single and not any("\n" in p.question for p in problems.problems)
 
 
 def text_of(c: Choices) -> str:
@@ -138,7 +166,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _policy(out: Path, model: "ModelFacts | None", context: int) -> tuple[str, ...]:
+def _policy(out: Path, model: "ModelFacts | None", context: int, direct: bool) -> tuple[str, ...]:
     if model is None:
         return (
             "  new:                        # a Llama of about a million weights, from random ones",
@@ -149,7 +177,7 @@ def _policy(out: Path, model: "ModelFacts | None", context: int) -> tuple[str, .
             f"    context: {context}               # longest prompt and response together, in tokens",
             "    tokenizer: {kind: char}   # one token a character of your file",
         )
-    dtype = "bfloat16" if fast_bfloat16() else "float32"
+    dtype = "bfloat16" if fast_bfloat16() and not direct else "float32"
     size = f"{model.parameters / 1e6:,.0f} M parameters, {model.architecture}"
     return (
         f"  path: {_quoted(_relative(model.folder, out))}   # {size}",
@@ -197,11 +225,13 @@ def _sft(problems: "ProblemFacts", count: int) -> tuple[str, ...]:
     )
 
 
-def _budget(model: "ModelFacts | None", lengths: "Lengths") -> tuple[int, str]:
+def _budget(model: "ModelFacts | None", lengths: "Lengths", direct: bool) -> tuple[int, str]:
     """Response tokens: what the file's own solutions need and half as much again; a guess where it has none."""
     longest = lengths.answer[2]
     if model is None:
         return longest + max(4, longest // 4), f"the longest {lengths.of} has {longest}"
+    if direct:
+        return longest + 3, f"the longest answer has {longest}; a space and the line break come on top"
     if model.has_chat_template:
         # it reasons in its own words, so the file's solutions are only a lower bound
         tokens = max(256, _round(2 * lengths.answer[1])) if lengths.of == "solution" else 512
@@ -238,16 +268,6 @@ def _prompt(model: "ModelFacts | None", problems: "ProblemFacts", lengths: "Leng
             '  format: "{question}\\nPlease reason step by step, and put your final answer within \\\\boxed{}."',
             "  answer_format: boxed",
         ), 64
-    newline = len(model.tokenizer.encode(" 7\n", add_special_tokens=False)) - len(
-        model.tokenizer.encode(" 7", add_special_tokens=False)
-    )
-    if lengths.of == "gold" and newline == 1 and not any("\n" in p.question for p in problems.problems):
-        return (
-            "  template: few_shot          # the model has no chat template: four examples show what is asked",
-            "  examples: 4                 # drawn from the training problems, and kept out of training",
-            '  stop: ["\\n"]',
-            "  answer_format: first_line",
-        ), 4 * (lengths.question[2] + lengths.answer[2] + 8) + 8
     return ('  format: "Question: {question}\\nAnswer:"', "  answer_format: auto"), 16
 
 
