@@ -13,6 +13,7 @@ from algorist.errors import InputError
 from algorist.flow import Problem, Prompt
 from algorist.policy.build import build_policy
 from algorist.policy.model import CausalPolicy, Row
+from algorist.policy.offload import offload_layers
 from algorist.problems.load import ProblemSet, load_problems
 from algorist.prompts.render import Refused, Renderer
 from algorist.prompts.text import tokenizer_texts
@@ -83,6 +84,8 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         seed=recipe.seed,
     )
     freeze(policy, recipe.qualify.parameters)
+    if recipe.qualify.memory.activation_offload:
+        offload_layers(policy)
     listener.say(
         f"policy: {policy.num_parameters() / 1e6:.1f} M parameters, {policy.model.config.model_type}, {recipe.policy.dtype} on "
         f"{policy.device.type}, context {policy.context} tokens"
