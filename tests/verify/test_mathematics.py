@@ -135,6 +135,29 @@ def test_any_text_gets_a_finding_and_order_does_not_matter(text: str, gold: str)
     assert compare_texts(text, gold, "expression").state == finding.state
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x_=1",
+        "x^=1",
+        "f_",
+        "_",
+        "^",
+        "x'=",
+        r"\frac",
+        r"\sqrt",
+        r"\begin{pmatrix}",
+        "a_{",
+        r"\left(",
+        "=",
+        "(,)",
+        r"\text{",
+    ],
+)
+def test_unfinished_formulas_get_a_finding(text: str) -> None:
+    assert compare_texts("1", text, "expression").state in ("different", "unsure")
+
+
 def test_fuzz_finds_no_failure() -> None:
     with VerifierPool() as pool:
         counts, failures = fuzz.run(pool, fuzz.samples(7, 3))

@@ -37,6 +37,7 @@ WHY = {
     "unproved": "both sides agree at all test points, but no proof was found",
     "timeout": "the proof did not end within the deadline",
     "worker_death": "the proving process ended",
+    "internal": "the checker itself failed; the log has the cause",
     "worker_start": "no proving process could be started",
     "worker_memory": "the proof needed more memory than allowed",
 }  # fmt: skip

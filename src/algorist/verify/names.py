@@ -136,6 +136,8 @@ def _decorated(tokens: Sequence[Token], text: str) -> Node | None:
         if mark == "'":
             continue
         body = _body(tokens, index)
+        if body > len(tokens):
+            return None
         inside = "".join(t.text for t in tokens[index:body])
         if mark == "^" and inside.strip("{}") not in ("-1", r"\prime", "*", "'"):
             return None

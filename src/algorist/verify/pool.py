@@ -8,6 +8,7 @@ proof, by `subprocess`, so that the caller's `__main__` is never imported again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -23,6 +24,20 @@ from algorist.verify.judge import Key, Pending, Result
 from algorist.verify.process import Process
 
 _CACHE_ROWS = 1 << 16
+_LOG = logging.getLogger(__name__)
+
+
+def first_look(item: Item) -> Verdict | Pending:
+    """`judge.cheap`, total: a fault of ours is a typed error that leaves its group, never a crash of a run.
+
+    >>> first_look(Item(gold="1", response="#### 1")).reason
+    'equal'
+    """
+    try:
+        return judge.cheap(item)
+    except Exception:  # the boundary of the room: one record per input, whatever happens; the cause is logged
+        _LOG.exception("the verifier failed on gold %r, response ending %r", item.gold[:200], item.response[-200:])
+        return Verdict(verdict=Outcome.ERROR, reason="internal")
 
 
 @final
@@ -80,7 +95,7 @@ class VerifierPool:
 
     def check_many(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in input order, whatever happens. Blocks; may be called from several threads."""
-        rows = [judge.cheap(item) for item in items]
+        rows = [first_look(item) for item in items]
         waiting = {row.key for row in rows if isinstance(row, Pending)}
         results = self._prove_all(sorted(waiting))
         return [judge.settle(row, results[row.key]) if isinstance(row, Pending) else row for row in rows]

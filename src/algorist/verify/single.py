@@ -11,7 +11,7 @@ from algorist.verify.explain import WHY
 from algorist.verify.gold import KINDS
 from algorist.verify.item import AnswerFormat, Item
 from algorist.verify.judge import Pending
-from algorist.verify.pool import VerifierPool
+from algorist.verify.pool import VerifierPool, first_look
 
 _lock = threading.Lock()
 _shared: list[VerifierPool] = []
@@ -31,7 +31,7 @@ def check(
     ('unsupported', 'no_answer')
     """
     item = Item(gold=gold, response=response, kind=kind, truncated=truncated, answer_format=answer_format)
-    row = judge.cheap(item)
+    row = first_look(item)
     return _pool().check(item) if isinstance(row, Pending) else row
 
 
