@@ -8,7 +8,8 @@ OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: run test lint docs bench bench-learning bench-smollm2 bench-verify install clean help
+.PHONY: run test lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates \
+        bench-compare install clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
 	$(BIN)/algorist run recipes/quickstart.yaml $(if $(OUT),--out $(OUT))
@@ -26,7 +27,7 @@ docs: install           ## the pages that are generated from the code
 	$(BIN)/python -m algorist.recipe.reference docs/recipe.md
 	$(BIN)/python -m algorist.objective.document
 
-bench: bench-learning bench-verify   ## every figure of the README
+bench: bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-compare   ## every figure of README and docs
 
 bench-learning: install ## the main job on seeds 0, 1, 2: what is learned, with intervals
 	$(BIN)/python benchmarks/bench_learning.py recipes/quickstart.yaml --seeds 0,1,2
@@ -37,8 +38,20 @@ bench-smollm2: install  ## the longer run of the same model on seeds 0, 1, 2
 bench-nano: install     ## the from-scratch model on seeds 0, 1, 2
 	$(BIN)/python benchmarks/bench_learning.py recipes/nano/arithmetic.yaml --seeds 0,1,2
 
-bench-verify: install   ## the verifier next to math-verify
-	$(BIN)/python benchmarks/bench_verify.py
+bench-verify: install   ## the verifier next to math-verify: accuracy by kind, golds, solutions, hostile rows, speed, pool
+	$(BIN)/python benchmarks/bench_verify.py all
+
+bench-faults: install   ## every deliberate fault: which gate caught it, with which exit code and message
+	$(BIN)/python benchmarks/bench_faults.py
+
+bench-kills: install    ## kills at named and at random moments: the resumed run is the uninterrupted one
+	$(BIN)/python benchmarks/bench_kills.py
+
+bench-gates: install    ## what gates and ledger cost of a finished run: make bench-gates RUN=runs/NAME
+	$(BIN)/python benchmarks/bench_gates.py $(RUN)
+
+bench-compare: install  ## the comparisons of DeepSeekMath's Figures 5 to 7 in small
+	$(BIN)/python benchmarks/compare_methods.py
 
 # Any torch >= 2.10 that the venv already holds is kept; else the CPU pin comes first, so that no CUDA build is pulled in.
 HAVE_TORCH = import torch, sys; sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 10))
