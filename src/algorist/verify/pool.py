@@ -35,7 +35,7 @@ def first_look(item: Item) -> Verdict | Pending:
     """
     try:
         return judge.cheap(item)
-    except Exception:  # the boundary of the room: one record per input, whatever happens; the cause is logged
+    except Exception:  # noqa: BLE001  the boundary of the room: one record per input, whatever happens; the cause is logged
         _LOG.exception("the verifier failed on gold %r, response ending %r", item.gold[:200], item.response[-200:])
         return Verdict(verdict=Outcome.ERROR, reason="internal")
 
