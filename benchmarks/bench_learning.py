@@ -42,7 +42,9 @@ def one_seed(recipe: Path, seed: int, folder: Path, overrides: list[str]) -> dic
 def trained_seconds(folder: Path) -> float:
     """Seconds of SFT and RL steps, from metrics.jsonl."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return round(sum(v for row in rows for k, v in row.items() if k.startswith("time/") and row["stage"] != "evaluate"), 1)
+    return round(
+        sum(v for row in rows for k, v in row.items() if k.startswith("time/") and row["stage"] != "evaluate"), 1
+    )
 
 
 def gains(told: dict) -> list[tuple[str, dict, dict]]:

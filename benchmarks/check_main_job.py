@@ -1,6 +1,6 @@
 """Whether the main job did what the README says: it learned, left what it promised, and its export answers like its last policy.
 
-    python benchmarks/check_main_job.py RUN
+python benchmarks/check_main_job.py RUN
 """
 
 import json
@@ -9,7 +9,14 @@ from pathlib import Path
 
 from algorist.record.ledger import EventKind, read, verify
 
-REQUIRED = ("contract.json", "ledger.jsonl", "metrics.jsonl", "evaluations/before.json", "evaluations/after.json", "report.html")
+REQUIRED = (
+    "contract.json",
+    "ledger.jsonl",
+    "metrics.jsonl",
+    "evaluations/before.json",
+    "evaluations/after.json",
+    "report.html",
+)
 
 
 def main() -> int:
@@ -24,7 +31,7 @@ def main() -> int:
     gain = after["greedy"]["value"] - before["greedy"]["value"]
     mean = after["mean_at"]["4"]["value"] - before["mean_at"]["4"]["value"]
     print(f"greedy {before['greedy']['value']:.3f} -> {after['greedy']['value']:.3f}, mean@4 gain {mean:+.3f}")
-    assert gain >= 0.2 and mean >= 0.2, "greedy and mean@4 must each rise by 20 points"
+    assert min(gain, mean) >= 0.2, "greedy and mean@4 must each rise by 20 points"
     assert before["greedy"]["high"] < after["greedy"]["low"], "the 95 % intervals must not touch"
     print("the main job did what the README says")
     return 0

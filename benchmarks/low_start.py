@@ -2,8 +2,8 @@
 
     python benchmarks/low_start.py [--updates 60] [--only NAME,...]
 
-One short SFT leaves the nano model at a few per cent. From that one start, RL is run under settings that differ in one thing each. Printed per
-setting: greedy and mean@4 before and after, how many groups were mixed, and how far one update moves the weights per unit of gradient
+One short SFT leaves the nano model at a few per cent. From that one start, RL is run under settings that differ in one
+thing each. Printed per setting: greedy and mean@4 before and after, how many groups were mixed, and how far one update moves the weights per unit of gradient
 (|dw| / |g|): Adam divides the gradient's size away, so a batch with two useful groups moves the weights as far as one with sixty.
 Results go to benchmarks/results/low_start.json.
 """
@@ -32,7 +32,11 @@ SETTINGS = {
 def algorist(*arguments: str) -> dict:
     """One verb in a process of its own; its JSON object."""
     done = subprocess.run(
-        [sys.executable, "-m", "algorist", *arguments, "--json"], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT
+        [sys.executable, "-m", "algorist", *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=ROOT,
     )
     if done.returncode not in (0, 4):
         raise SystemExit(f"algorist {' '.join(arguments)}: exit code {done.returncode}")

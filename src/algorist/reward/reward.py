@@ -69,7 +69,7 @@ def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict:
     if rollout.finish is Finish.ERROR:
         return Reward(value=None, error="rollout: the engine failed on this row")
     try:
-        result = function(problem, rollout, verdict)
+        result: object = function(problem, rollout, verdict)  # a user's function may return anything
     except Exception as error:  # noqa: BLE001 - the boundary to a user's function: any exception is data about one rollout
         return Reward(value=None, error=f"reward: {type(error).__name__}: {error}")
     if isinstance(result, Reward):
