@@ -3,8 +3,9 @@
     python benchmarks/low_start.py [--updates 60] [--only NAME,...]
 
 One short SFT leaves the nano model at a few per cent. From that one start, RL is run under settings that differ in one
-thing each. Printed per setting: greedy and mean@4 before and after, how many groups were mixed, and how far one update moves the weights per unit of gradient
-(|dw| / |g|): Adam divides the gradient's size away, so a batch with two useful groups moves the weights as far as one with sixty.
+thing each. Printed per setting: greedy and mean@4 before and after, how many groups of a batch were mixed, and the mean
+gradient norm. Adam divides the gradient's size away, so a batch with two useful groups moves the weights about as far as
+one with sixty.
 Results go to benchmarks/results/low_start.json.
 """
 
