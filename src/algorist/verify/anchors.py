@@ -47,8 +47,9 @@ _HEDGE = _words(
 _SENTENCE_END = re.compile(r"[.．](?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
 _ASIDE = _words(
     r"(?:,|，)?\s+(?:because|since|as required|which|where|when|so that|hence|therefore|i\.e\.|that is|rounded)\b",
-    r"[,，]\s*(?:so|and so|thus|because)\b",
-    "，?因为|，所以",
+    r"[,，]\s*(?:so|and so|thus|because|by|from|using|as|per|after|with|not)\b",
+    r"\s(?:rather than|instead of|and not)\b",
+    "，?因为|，所以|[，,]?而?不是",
 )
 _NO_LINK_NEEDED = ("故选", "应选", "所以选", "因此选")
 _MATH_OPEN = {"$$": "$$", "$": "$", r"\(": r"\)", r"\[": r"\]"}
@@ -132,7 +133,8 @@ def _clause(part: str, begin: int) -> Statement | None:
 _SPAN = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(.*)")
 _LEADING_NUMBER = re.compile(r"([-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?)(\s+[A-Za-z][A-Za-z' -]*)$")
 _NOUN_ENDS = re.compile(
-    r"\b(?:or|and|not|than|more|less|minus|plus|times|if|unless|percent|hundred|thousand|million|billion|half)\b",
+    r"\b(?:or|and|not|than|more|less|minus|plus|times|if|unless|percent|hundred|thousand|million|billion|half)\b"
+    r"|\b(?:but|however|though|although|yet|except|could|might|may|cannot|can't|dozen|squared|cubed)\b",
     re.IGNORECASE,
 )
 

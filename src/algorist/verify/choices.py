@@ -13,12 +13,14 @@ _MULTI_SPLIT = re.compile(r"\(?[A-H]\)?(?:(?:[, ]|and|\\comma)+\(?[A-H]\)?)+")
 _HEAD = re.compile(
     r"(?:option|choice|answer|选项|选)?\s*[:：]?\s*[\(\[（]?\s*([A-Ja-j])\s*(?:[\)\]）.:：,、]|$)", re.IGNORECASE
 )
+_SPACED = re.compile(r"([A-J])\s+([\d(\\].*)")
+_LONE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|[+=<>^]")
 _MORE = re.compile(r"(?:^|[^A-Za-z])(?:or|and|或|和|,|/|、|\\comma)\s*[\(\[]?\s*([A-J])\s*(?:[\)\].:]|$)")
 
 
 def plain(text: str) -> str:
     """The text without fonts, braces and sentence marks."""
-    text = tidy(text)
+    text = tidy(text).replace("\\{", " ").replace("\\}", " ")
     for _ in range(3):
         text = _TEXT.sub(r"\1", text)
     return " ".join(text.replace("{", " ").replace("}", " ").split()).strip(" .`\"'*")
@@ -51,10 +53,13 @@ def of_answer(answer: str) -> frozenset[str] | None:
     if len(text) == 1 and text.upper() in "ABCDEFGHIJ":
         return frozenset(text.upper())
     bare = text.replace("(", "").replace(")", "").replace("和", ",").replace("、", ",").replace("\\comma", ",")
-    if re.fullmatch(r"[A-Ja-j]{2,8}", bare) and bare.isupper() and len(set(bare)) == len(bare):
-        return frozenset(bare)
+    if re.fullmatch(r"[A-J]{2,8}|[a-j]{2,8}", bare) and len(set(bare)) == len(bare):
+        return frozenset(bare.upper())
     if re.fullmatch(r"[A-J](?:(?:[,;]|\s|and|or|/)+[A-J])+", bare):
         return frozenset(re.findall(r"(?<![a-z])[A-J](?![a-z])", bare))
+    spaced = _SPACED.fullmatch(text)
+    if spaced and not _LONE.search(spaced[2]):
+        return frozenset(spaced[1])
     match = _HEAD.match(text)
     if match is None:
         return None

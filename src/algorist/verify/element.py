@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from fractions import Fraction
 
 from algorist.verify import lex, names, tree, units
 from algorist.verify.lex import Token
 from algorist.verify.normalise import key
-from algorist.verify.parse import Inner, Parser
+from algorist.verify.parse import Inner, Parser, matching
 from algorist.verify.tree import Node, Unreadable, num
 
 JOINING = frozenset({",", r"\comma", "or", "and", "或", "或者", "和", "以及", "及", "与", r"\&"})
@@ -98,7 +100,7 @@ _PLAIN_WORDS = frozenset({"yes", "no", "odd", "even", "true", "none", "nan", "dn
 
 def element(tokens: Sequence[Token], inner: Inner, depth: int) -> Node:
     """One value with what belongs to it: money sign before, unit after, words that lead to it."""
-    tokens = _lead_in(list(tokens))
+    tokens = _point(_lead_in(_bare_unit(list(tokens))))
     money = ""
     if tokens and tokens[0].text in _MONEY:
         money, tokens = _MONEY[tokens[0].text], tokens[1:]
@@ -120,6 +122,33 @@ def element(tokens: Sequence[Token], inner: Inner, depth: int) -> Node:
     if money and not tail:
         return _with_unit(value, money)
     return _with_tail(value, tail, money) if tail else value
+
+
+def _bare_unit(tokens: list[Token]) -> list[Token]:
+    """24 (cm) and 24(\u5143) without the brackets around the unit."""
+    if len(tokens) < 4 or tokens[-1].text != ")":
+        return tokens
+    start = next((i for i in range(len(tokens) - 1, 0, -1) if tokens[i].text == "("), 0)
+    inside = tokens[start + 1 : -1]
+    if not start or not inside or not all(_names_unit(token) for token in inside):
+        return tokens
+    return [*tokens[:start], *inside]
+
+
+def _names_unit(token: Token) -> bool:
+    if token.kind == "word":
+        return not token.text.isascii() or len(token.text) > 1
+    return token.kind == "let" and (token.text in units.WORDS or names.is_noun(token.text))
+
+
+def _point(tokens: list[Token]) -> list[Token]:
+    """P(5, 7), a point with its name, is (5, 7)."""
+    named = len(tokens) > 5 and tokens[0].kind == "let" and len(tokens[0].text) == 1 and tokens[0].text in "ABCDMNPQST"
+    if not named or tokens[1].text != "(" or matching(tokens, 1) != len(tokens) - 1:
+        return tokens
+    depths = itertools.accumulate((t.text in "([{") - (t.text in ")]}") for t in tokens[2:-1])
+    comma = any(t.text == "," and not depth for t, depth in zip(tokens[2:-1], depths, strict=True))
+    return tokens[1:] if comma else tokens
 
 
 def _lead_in(tokens: list[Token]) -> list[Token]:
@@ -160,6 +189,12 @@ def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
             return _with_unit(value, money) if money else value
     if not all(_may_be_unit(token) for token in tail):
         raise Unreadable("grammar")
+    if value.op == "sym" and value.name in ("a", "A", "I") and tail[0].kind in ("let", "word"):
+        raise Unreadable("grammar")  # the article, the pronoun
+    if any(
+        t.kind == "num" and tail[i - 1].text not in ("^", "-", "{") and i + 1 < len(tail) for i, t in enumerate(tail)
+    ):
+        return _compound(value, tail)
     first = words[0].lower()
     if first in ("degree", "degrees", "deg", "度"):
         return Node("deg", (value,))
@@ -169,8 +204,30 @@ def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
         return Node("unit", (value,), "rad")
     if first in ("'", "′"):
         return Node("unit", (value,), "arcminute" if len(words) == 1 else "arcsecond")
-    phrase = " ".join(words)
+    phrase = " ".join(words).replace("- ", "-")
     return _with_unit(value, money or phrase)
+
+
+def _compound(value: Node, tail: list[Token]) -> Node:
+    """3 hours 20 minutes: each part in a smaller unit of the same dimension, the sum in the first unit."""
+    if value.op != "num":
+        raise Unreadable("grammar")
+    total, amount, first, smallest = Fraction(0), value.number, "", Fraction(0)
+    for token in [*tail, Token("end", "")]:
+        if token.kind in ("word", "let"):
+            unit = units.within(token.text, first) if first else token.text
+            parsed, whole = units.parse(unit), units.parse(first or unit)
+            if parsed is None or whole is None or not parsed.dimensions or parsed.dimensions != whole.dimensions:
+                raise Unreadable("grammar")
+            if first and parsed.factor >= smallest:
+                raise Unreadable("grammar")
+            total += amount * parsed.factor / whole.factor
+            first, smallest, amount = first or unit, parsed.factor, Fraction(-1)
+        elif token.kind == "num" and amount < 0 and token.text.isdigit():
+            amount = Fraction(token.text)
+        elif token.kind != "end" or amount >= 0:
+            raise Unreadable("grammar")
+    return Node("unit", (num(total),), first)
 
 
 def _with_unit(value: Node, phrase: str) -> Node:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from algorist.flow import Outcome, Verdict
-from algorist.verify import choices, compare, normalise, numeric
+from algorist.verify import choices, compare, literals, normalise, numeric
 from algorist.verify import gold as golds
 from algorist.verify import read as reading
 from algorist.verify.compare import Finding, Prover
@@ -152,6 +152,8 @@ def compare_texts(
         return compare.unsure("empty")
     if left == right:
         return compare.equal("string")
+    if literals.has_euler(left) or literals.has_euler(right):
+        left, right = literals.with_euler(left), literals.with_euler(right)
     finding = _compare_trees(left, right, tolerance, prover, grouped=True)
     if finding.state == "different" and (_GROUPS.search(left) or _GROUPS.search(right)):
         second = _compare_trees(left, right, tolerance, prover, grouped=False)

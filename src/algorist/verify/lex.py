@@ -25,6 +25,8 @@ _NUMBER = (
 _TOKEN = re.compile(rf"({_NUMBER})|(\\[A-Za-z]+)|(\\.)|([A-Za-z]+)|(\S)")
 _SPLIT_NUMBER = re.compile(r"\d+")
 _TEXT_FONTS = frozenset({r"\text", r"\mathrm", r"\operatorname", r"\mathop"})
+_ROMAN_UNIT = re.compile("[msghLltJNWVAKC]")
+_UNITS_ONLY = re.compile(r"(?:[ /{}^.-]|\\cdot|\d|\\(?:mathrm|text) *\{[^{}]*\})*")
 _FONT_BODY = re.compile(r" *\*? *\{")
 
 
@@ -48,7 +50,10 @@ def tokens(text: str, *, grouped: bool = True) -> list[Token]:
             end = matching_brace(text, body.end() - 1)
             inner = text[body.end() : end]
             position = end + 1
-            found.extend(_font(command, inner))
+            upright = found and (found[-1].kind == "num" or found[-1].text == "}") and _ROMAN_UNIT.fullmatch(inner)
+            found.extend(
+                [Token("word", inner)] if upright and _UNITS_ONLY.fullmatch(text, position) else _font(command, inner)
+            )
         elif command or escaped:
             found.append(Token("cmd", command or escaped))
         elif letters:

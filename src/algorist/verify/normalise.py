@@ -22,7 +22,7 @@ _CHARACTERS = {
     "∞": r"\infty ", "∅": r"\emptyset ", "Ø": r"\emptyset ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
     "π": r"\pi ", "Π": r"\prod ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "∂": r"\partial ",
     "∆": r"\Delta ",
-    "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "℃": r"^\circ ", "′": "'", "’": "'", "‘": "'", "″": "''",
+    "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "℃": r"^\circ C ", "℉": r"^\circ F ", "′": "'", "’": "'", "‘": "'", "″": "''",
     "“": '"', "”": '"', "「": '"', "」": '"', "【": "[", "】": "]", "〔": "(", "〕": ")", "⟨": r"\langle ",
     "⟩": r"\rangle ",
     "…": r"\ldots ", "⋯": r"\ldots ", "、": r"\comma ", "，": ",", "；": ";", "：": ":", "。": ".", "．": ".",
@@ -36,7 +36,7 @@ _CHARACTERS = {
     "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}",
     "⅚": r"\frac{5}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}",
-    "＝": "=", "＜": "<", "＞": ">", "＋": "+", "（": "(", "）": ")", "［": "[", "］": "]", "｛": "{", "｝": "}",
+    "＝": "=", "＜": "<", "＞": ">", "＋": "+", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
     "｜": "|",
 }  # fmt: skip
 _GREEK = {
@@ -93,10 +93,14 @@ _RENAMED = [
         r"\\text{\1/\2}\3",
     ),
     (re.compile(r"\{:\}"), ":"),
+    (re.compile(r"\\mathcal *(?:\{ *O *\}|O(?![A-Za-z]))"), "O"),
+    (re.compile(r"\^ *\\prime(?![A-Za-z])"), "'"),
     (re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])"), ""),
 ]
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|\\comma ) ?\d{3})+)(?!\d)")
 _THIN = re.compile(r"(?<=\d), ?\\! ?(?=\d{3})|(?<=\d)\\! ?, ?(?=\d{3})|(?<=\d)(?:\\[,;!]|~)(?=\d{3})")
+_PRIMES = re.compile(r"\^ *\{ *((?:\\prime *|')+)\}")
+_TEXT_COMMA = re.compile(r"\\(?:text|mathrm) *\{,\}")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\u20e3\ufeff\u00ad]")
 _PHANTOM = re.compile(r"\\[hv]?phantom *\{[^{}]*\}|\\label *\{[^{}]*\}|\\tag *\{[^{}]*\}")
 _ROW_BREAK = re.compile(r"\\\\(?: *\[[^\]]{0,12}\])?")
@@ -152,10 +156,11 @@ def _ascii(text: str) -> str:
 
 def _latex(text: str) -> str:
     text = _ROW_BREAK.sub(r"\\cr ", _PHANTOM.sub("", text))
-    text = _THIN.sub("{,}", text)
+    text = _THIN.sub("{,}", _TEXT_COMMA.sub("{,}", text))
     text = _THOUSANDS.sub(_join_thousands, text)
     text = text.replace(r"\(", " ").replace(r"\)", " ").replace(r"\[", " ").replace(r"\]", " ")
     text = _dollars(text)
+    text = _PRIMES.sub(lambda m: "'" * (m[1].count("p") + m[1].count("'")), text)
     for pattern, replacement in _RENAMED:
         text = pattern.sub(replacement, text)
     return _SPACING.sub(" ", text)

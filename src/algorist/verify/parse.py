@@ -86,6 +86,8 @@ class Parser:
 
     @staticmethod
     def signed(sign: str, node: Node) -> Node:
+        if sign == "-" and node.op in ("deg", "pct", "unit"):  # the mark belongs to the signed number
+            return Node(node.op, (tree.neg(node.args[0]),), node.value)
         if sign == "-":
             return vectors.mul([tree.MINUS_ONE, node])
         if sign in (r"\pm", r"\mp"):
@@ -214,7 +216,7 @@ class Parser:
             token = self.peek()
             if token.text == "^" and self.peek(1).text == r"\circ":
                 self.position += 2
-                node = Node("deg", (node,))
+                node = self.temperature(node) or Node("deg", (node,))
             elif token.text == "^":
                 self.take()
                 node = self.raised(node)
@@ -228,6 +230,14 @@ class Parser:
                 node = Node("pct", (node,))
             else:
                 return node
+
+    def temperature(self, value: Node) -> Node | None:
+        """The C or F after a degree sign at the end of the text."""
+        name = {"C": "celsius", "F": "fahrenheit"}.get(self.peek().text)
+        if name is None or self.peek(1).kind != "end":
+            return None
+        self.take()
+        return Node("unit", (value,), name)
 
     def raised(self, base: Node) -> Node:
         if self.peek().text in ("T", r"\top", r"\prime", r"\dagger", "*", "+") or (
@@ -293,6 +303,8 @@ class Parser:
         raise Unreadable("grammar")
 
     def numeral(self, text: str) -> Node:
+        if "." in text and self.peek().text == r"\ldots":  # 0.1666... leaves open what follows
+            raise Unreadable("grammar")
         if self.peek().text == "_":
             self.take()
             return Node("base", (), f"{text}_{numerals.base(self.argument_text())}")
@@ -329,6 +341,8 @@ class Parser:
         if self.peek().text == "_":
             self.take()
             name += "_" + self.argument_text().replace(" ", "")
+            if name[:2] in ("C_", "A_") and self.peek().text == "^" and (chosen := self.chosen(name)) is not None:
+                return chosen
         while self.peek().text == "'" or (self.peek().text == "^" and _is_prime(self.peek(1), self.peek(2))):
             if self.take().text == "^":
                 self.argument_text()
@@ -340,6 +354,18 @@ class Parser:
 
     def inner_or_whole(self, outer: Parser) -> Node:
         return outer.inner(self.tokens, "(", ")", self.depth)
+
+    def chosen(self, name: str) -> Node | None:
+        """C_n^k and A_n^k with numbers: combinations and arrangements, as Chinese textbooks write them."""
+        before, mark = list(self.tokens), self.position
+        self.take()
+        top = self.digits_argument()
+        n = name[2:]
+        if top is None or not n.isdigit() or len(n) > 3 or len(top) > 3 or not 1 <= int(top) <= int(n):
+            self.tokens, self.position = before, mark
+            return None
+        combinations = tree.binomial(num(int(n)), num(int(top)))
+        return combinations if name[0] == "C" else tree.mul([combinations, tree.factorial(num(int(top)))])
 
     def is_application(self, name: str) -> bool:
         """f(...) for the usual function letters; y(0), u(t) and the like for others: one number or one letter
@@ -471,6 +497,8 @@ class Parser:
     def operator(self, name: str) -> Node:
         """An unevaluated operation: opaque, with everything up to the end of the tokens as its text."""
         if name == "inf":
+            if self.at_end():
+                return tree.INF
             name = "inf_"
         rest = "".join(t.text for t in self.tokens[self.position :])
         self.position = len(self.tokens)

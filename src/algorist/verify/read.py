@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from algorist.verify import lex, names, tree, wordnumbers
+from algorist.verify import lex, literals, names, sets, tree, wordnumbers
 from algorist.verify.element import element, is_words
 from algorist.verify.lex import Token
 from algorist.verify.normalise import key, tidy
@@ -37,7 +37,6 @@ _SEPARATORS = {",": ",", r"\comma": ",", "or": "or", "and": "and", "或": "or", 
 _CODE = re.compile(
     r"__|(?<!\\)\blambda\b|\bimport\b|\b(?:eval|exec|print|open|getattr|compile|system|globals)\s*\(|\\(?:def|let|newcommand|input|include|write|csname|catcode)\b"
 )
-_TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:\\text\s*\{)?\s*([ap])\.?\s*m\.?\s*\}?\.?", re.IGNORECASE)
 
 
 def read(text: str, *, grouped: bool = True) -> Node:
@@ -90,10 +89,20 @@ def strip(text: str) -> str:
         lead = _LEAD.match(text)
         if lead and lead.end() < len(text):
             text = text[lead.end() :]
+        if text.startswith("{") and len(text) > 2 and text.endswith("}") and _closed(text):
+            text = text[1:-1]
         box = _BOX.match(text)
         if box and text.endswith("}") and lex.matching_brace(text, box.end() - 1) == len(text) - 1:
             text = text[box.end() : -1]
     return text
+
+
+def _closed(text: str) -> bool:
+    """True where the brace that opens the text closes at its end: {1,2} is 1,2."""
+    try:
+        return lex.matching_brace(text, 0) == len(text) - 1
+    except Unreadable:
+        return False
 
 
 def _readable(text: str, grouped: bool) -> Node:
@@ -103,9 +112,9 @@ def _readable(text: str, grouped: bool) -> Node:
         raise Unreadable("bound")
     if _CODE.search(text):
         raise Unreadable("code")
-    time = _TIME.fullmatch(text)
-    if time:
-        return Node("time", (), f"{int(time[1])}:{time[2]} {time[3].lower()}m")
+    found = literals.whole(text)
+    if found is not None:
+        return found
     value = wordnumbers.value(text)
     if value is not None:
         return num(value)
@@ -187,13 +196,20 @@ def listing(tokens: Sequence[Token], depth: int) -> Node:
         return relation(filled[0], depth)
     members = [relation(part, depth + 1) for part in filled]
     kinds = {_SEPARATORS[mark] for mark in marks}
-    if all(_is_condition(member) for member in members):
-        return Node("union" if "or" in kinds else "and", tuple(members))
+    if any(_is_condition(member) for member in members) and all(map(_is_restriction, members)):
+        together = Node("and", tuple(members))
+        apart = "or" in kinds or (kinds == {","} and sets.equal(together, Node("set", ())) is True)
+        return Node("union", tuple(members)) if apart else together
     return names.gather(members, kinds)
 
 
 def _is_condition(node: Node) -> bool:
     return node.op == "rel" and bool(set(node.name.split()) & {"<", ">", "<=", ">=", "!="})
+
+
+def _is_restriction(node: Node) -> bool:
+    """A condition, or `x = 5` beside conditions."""
+    return _is_condition(node) or (node.op == "rel" and node.name == "=" and node.args[0].op == "sym")
 
 
 def relation(tokens: Sequence[Token], depth: int) -> Node:
@@ -213,9 +229,17 @@ def relation(tokens: Sequence[Token], depth: int) -> Node:
     members = [
         first,
         *(names.name(part) or setwise(part, depth + 1) for part in parts[1:-1]),
-        setwise(parts[-1], depth + 1),
+        (_capitals(parts) and names.name(parts[-1])) or setwise(parts[-1], depth + 1),
     ]
     return Node("rel", tuple(members), " ".join(ops))
+
+
+def _capitals(parts: Sequence[Sequence[Token]]) -> bool:
+    """MR = MC: two names, not a name and a product."""
+    return len(parts) == 2 and all(
+        len(part) == 1 and part[0].kind in ("let", "word") and len(part[0].text) > 1 and part[0].text.isupper()
+        for part in parts
+    )
 
 
 def _has_modulus(tokens: Sequence[Token]) -> bool:
@@ -244,7 +268,7 @@ def setwise(tokens: Sequence[Token], depth: int) -> Node:
         for index in range(1, len(tokens) - 1):
             if tokens[index].text == "-" and tokens[index + 1].text == r"\{":
                 return Node("minus", (setwise(tokens[:index], depth + 1), setwise(tokens[index + 1 :], depth + 1)))
-    parts, found = split(tokens, frozenset({":"}))
+    parts, found = split(tokens, frozenset({":", "to"}))
     if found and all(parts):
         return Node("ratio", tuple(element(part, inner, depth + 1) for part in parts))
     return element(tokens, inner, depth)

@@ -97,7 +97,10 @@ def _equations(a: Node, b: Node, prover: Prover) -> Finding:
         equation, value = (a, b) if a.op == "rel" else (b, a)
         if equation.name == "=" and _is_sum_of_names(equation.args[0]) and equation.args[1].op == "num":
             return compare.same(equation.args[1], value, prover)
-        return compare.unsure("equation")
+        sides = equation.args if equation.name == "=" and len(equation.args) == 2 else (value,)
+        meets = any(compare.same(side, value).state != "different" for side in sides)
+        many = len(numeric.atoms(equation)) > 1
+        return compare.unsure("equation") if meets or not many else compare.different("string", "equation")
     if a.name != b.name:
         return compare.different("string", "relation")
     if a.name != "=" or len(a.args) != 2 or len(b.args) != 2:
@@ -137,6 +140,8 @@ def _conditions(a: Node, b: Node, prover: Prover) -> Finding:
     verdict = sets.equal(a, b)
     if verdict is not None:
         return compare.equal("rational") if verdict else compare.different("rational")
+    if _speaks_of(a) and _speaks_of(b) and _speaks_of(a) != _speaks_of(b):
+        return compare.different("string", "name")
     if a.op == b.op == "rel":
         return _inequalities(a, b, prover)
     if a.op == b.op and len(a.args) == len(b.args):
@@ -146,6 +151,14 @@ def _conditions(a: Node, b: Node, prover: Prover) -> Finding:
     if (left, right) != (a, b):
         return compare.same(left, right, prover)
     return compare.unsure("set")
+
+
+def _speaks_of(node: Node) -> str:
+    """The one unknown of conditions that are no set with a bound symbol; '' elsewhere."""
+    try:
+        return "" if any(part.op == "builder" for part in tree.walk(node)) else sets.variable(node)
+    except sets.NotReal:
+        return ""
 
 
 def _bare_set(node: Node) -> Node:
@@ -183,6 +196,18 @@ def _one_sided(node: Node) -> tuple[str, tuple[Node, Node]] | None:
             "!=": ("!=", (left, right))}.get(node.name)  # fmt: skip
 
 
+_SEQUENCES = ("xyzw", "abcdefgh", "pqrs", "uvw", "mn", "ijk")
+
+
+def _in_order(members: tuple[Node, ...]) -> list[Node]:
+    """Named coordinates in the order of their alphabet, y = 2, x = 1 is (1, 2); other names as they come."""
+    heads = [member.args[0].name for member in members]
+    for letters in _SEQUENCES:
+        if all(len(head) == 1 and head in letters for head in heads):
+            return sorted(members, key=lambda member: letters.index(member.args[0].name))
+    return list(members)
+
+
 def _named(a: Node, b: Node, prover: Prover) -> Finding:
     """x = 1, y = 2: by name against names, in order against a tuple."""
     if a.op == b.op:
@@ -192,7 +217,7 @@ def _named(a: Node, b: Node, prover: Prover) -> Finding:
             return compare.different("string", "name")
         return compare.all_of([(left[name], right[name]) for name in left], prover)
     named, other = (a, b) if a.op == "named" else (b, a)
-    values = tuple(m.args[1] for m in named.args)
+    values = tuple(m.args[1] for m in _in_order(named.args))
     if other.op == "rel":
         parts = _parts(other)
         if not isinstance(parts, str) and parts[1].op in ("tuple", "interval"):

@@ -43,6 +43,8 @@ def is_set(node: Node) -> bool:
 def equal(a: Node, b: Node) -> bool | None:
     """Whether two sets of reals are equal; None where their end points are not constants."""
     try:
+        if _closed_at_infinity(a) != _closed_at_infinity(b):
+            return False
         names = {variable(a), variable(b)} - {""}
         if len(names) > 1:
             return None
@@ -106,6 +108,15 @@ def _ends(node: Node) -> list[Any]:
     if node.op == "sym" and node.value == r"\mathbb{R}":
         return []
     raise NotReal
+
+
+def _closed_at_infinity(node: Node) -> bool:
+    """(3, oo] has a member that no set of reals has."""
+    return any(
+        part.op == "interval"
+        and ((_infinite(part.args[0]) and part.name[0] == "[") or (_infinite(part.args[1]) and part.name[1] == "]"))
+        for part in tree.walk(node)
+    )
 
 
 def _distance_from(node: Node) -> Any:

@@ -89,6 +89,8 @@ def add(terms: Iterable[Node]) -> Node:
             stack.extend(term.args)
         else:
             coefficient, rest = split_coefficient(term)
+            if rest == INF and collected.get(INF, coefficient) * coefficient < 0:
+                raise Unreadable("undefined")
             collected[rest] = collected.get(rest, Fraction(0)) + coefficient
     parts = [_scaled(rest, c) for rest, c in collected.items() if c]
     if constant:
@@ -134,6 +136,8 @@ def mul(factors: Iterable[Node]) -> Node:
             base, exponent = (factor.args[0], factor.args[1].number) if factor.op == "pow" else (factor, Fraction(1))
             powers[base] = powers.get(base, Fraction(0)) + exponent
     if not coefficient:
+        if INF in powers:
+            raise Unreadable("undefined")
         return ZERO
     for base, exponents in others.items():
         if base in powers:
@@ -170,6 +174,8 @@ def sqrt(node: Node) -> Node:
 
 def power(base: Node, exponent: Node) -> Node:
     """base ** exponent with exact folding where both are rational."""
+    if base == INF and exponent != ONE:
+        raise Unreadable("undefined")
     if exponent.op == "num":
         e = exponent.number
         if e == 1:

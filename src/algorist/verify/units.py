@@ -32,7 +32,7 @@ _TABLE: tuple[_Row, ...] = (
     ("week weeks 周 星期", "s", "604800"), ("month months 月 个月", "month", "1"),
     ("year years yr yrs 年", "month", "12"),
     ("usd dollar dollars 美元", "usd", "1"), ("cent cents ¢", "usd", "1/100"), ("yuan 元 块", "yuan", "1"), ("角",
-    "yuan", "1/10"),
+    "yuan", "1/10"), ("分钱", "yuan", "1/100"),
     ("euro euros", "eur", "1"), ("pounds_sterling", "gbp", "1"), ("yen 日元", "yen", "1"), ("rupee rupees", "inr", "1"),
     ("mph", "m s-1", "1397/3125"), ("kph kmh", "m s-1", "5/18"), ("rad radian radians", "rad", "1"),
     ("J joule joules 焦", "J", "1"), ("kJ", "J", "1000"), ("eV", "eV", "1"), ("erg ergs", "J", "1/10000000"),
@@ -44,7 +44,7 @@ _TABLE: tuple[_Row, ...] = (
     ("ohm ohms", "ohm", "1"), ("cal calorie calories", "cal", "1"), ("kcal", "cal", "1000"), ("pc parsec parsecs",
     "pc", "1"), ("kpc", "pc", "1000"),
     ("Mpc", "pc", "1000000"), ("dyne dynes", "N", "1/100000"), ("AU", "AU", "1"), ("percent", "percent", "1"),
-    ("dozen", "dozen", "1"),
+    ("dozen", "dozen", "1"), ("celsius", "celsius", "1"), ("fahrenheit", "fahrenheit", "1"),
 )  # fmt: skip
 
 SINGLE = frozenset({"m", "s", "g", "h", "L", "l", "t", "J", "N", "W", "V", "A", "K", "C"})
@@ -99,7 +99,7 @@ def parse(text: str) -> Unit | None:
         elif token == "^":
             continue
         elif token.lstrip("-").isdigit():
-            if last and position and tokens[position - 1] in ("^", *_KNOWN):
+            if last and position and tokens[position - 1] in ("^", "unit", "units", *_KNOWN):
                 _multiply(dims, last[0], last[2] * (int(token) - 1))
                 factor *= last[1] ** (last[2] * (int(token) - 1)) if abs(int(token)) < 10 else 1
         elif token in _PAUSES:
@@ -112,12 +112,26 @@ def parse(text: str) -> Unit | None:
             _multiply(dims, base, sign * pending)
             factor *= size ** (sign * pending)
             last, pending, sign = (base, size, sign), 1, 1
+        elif token in ("unit", "units"):  # square units are not cubic units
+            base, size = {"unit": 1}, Fraction(1)
+            _multiply(dims, base, sign * pending)
+            last, pending, sign = (base, size, sign), 1, 1
         elif token.lower() not in _PER_ONE:
             nouns.add(_singular(token.lower()))
+    if dims == {"unit": 1}:
+        dims = {}
     cleaned = tuple(sorted((name, exponent) for name, exponent in dims.items() if exponent))
     if not cleaned and not nouns:
         return None
     return Unit(cleaned, factor, frozenset(nouns))
+
+
+def within(name: str, first: str) -> str:
+    """The unit that 分 is after another one: minutes after hours, a hundredth after yuan."""
+    unit = parse(first)
+    if name != "分" or unit is None:
+        return name
+    return {"s": "分钟", "yuan": "分钱"}.get(unit.dimensions[0][0], name) if unit.dimensions else name
 
 
 def _multiply(dims: dict[str, int], base: dict[str, int], exponent: int) -> None:

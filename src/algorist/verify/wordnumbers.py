@@ -22,7 +22,7 @@ _ENGLISH = re.compile(r"[A-Za-z][A-Za-z -]*")
 
 _DIGITS = {ch: value for value, ch in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
 _CHINESE_SCALES = {"十": 10, "百": 100, "千": 1000}
-_CHINESE = re.compile("负?[零一二三四五六七八九两〇十百千万亿又分之]+")
+_CHINESE = re.compile(r"[负-]?[零一二三四五六七八九两〇十百千万亿又分之点\d./]+")
 
 
 def value(text: str) -> Fraction | None:
@@ -76,12 +76,17 @@ def _natural(words: list[str]) -> int | None:
 
 
 def _chinese(text: str) -> Fraction | None:
-    sign = -1 if text.startswith("负") else 1
-    text = text.removeprefix("负")
+    sign = -1 if text[0] in "负-" else 1
+    text = text.lstrip("负-")
+    if text.startswith("百分之"):
+        share = _chinese_decimal(text.removeprefix("百分之"))
+        return None if share is None else sign * share / 100
     whole_text, mark, rest = text.partition("又")
     if not mark:
         whole_text, rest = "", text
     bottom_text, mark, top_text = rest.partition("分之")
+    if not mark and "又" in text:
+        top_text, mark, bottom_text = rest.partition("/")
     if mark:
         top, bottom, whole = (
             _chinese_natural(top_text),
@@ -91,21 +96,48 @@ def _chinese(text: str) -> Fraction | None:
         if top is None or whole is None or not bottom:
             return None
         return sign * (whole + Fraction(top, bottom))
+    number = _chinese_decimal(text)
+    return None if number is None else sign * number
+
+
+def _chinese_decimal(text: str) -> Fraction | None:
+    """七点五, 1.5千, 11.42万, 五万二千."""
+    whole_text, mark, places = text.partition("点")
+    if mark:
+        whole = _chinese_natural(whole_text)
+        if whole is None or not places or any(ch not in _DIGITS for ch in places):
+            return None
+        return whole + Fraction(int("".join(str(_DIGITS[ch]) for ch in places)), 10 ** len(places))
+    if scaled := _SCALED.fullmatch(text):
+        return Fraction(scaled[1]) * {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}[scaled[2]]
     natural = _chinese_natural(text)
-    return None if natural is None else Fraction(sign * natural)
+    return None if natural is None else Fraction(natural)
+
+
+_SCALED = re.compile(r"(\d{1,12}\.\d{1,12})([十百千万亿])")
 
 
 def _chinese_natural(text: str) -> int | None:
-    total = section = digit = 0
+    total = section = 0
+    digit, last, open_scale = -1, "", False
     if not text or (len(text) > 1 and all(ch in _DIGITS for ch in text)):
         return None
-    for ch in text:
-        if ch in _DIGITS:
-            digit = _DIGITS[ch]
-        elif ch in _CHINESE_SCALES:
-            section, digit = section + (digit or 1) * _CHINESE_SCALES[ch], 0
-        elif ch in "万亿":
-            total, section, digit = (total + section + digit) * (10**4 if ch == "万" else 10**8), 0, 0
+    for part in re.findall(r"\d+|.", text):
+        if part.isdigit() and part.isascii():
+            if digit >= 0 or len(part) > 18:
+                return None
+            digit, open_scale = int(part), last in ("百", "千", "万", "亿")
+        elif part in _DIGITS:
+            if digit > 0:
+                return None
+            digit, open_scale = _DIGITS[part], bool(last) and last in "百千万亿" and part not in "零〇"
+        elif part in _CHINESE_SCALES:
+            section, digit = section + (1 if digit < 0 else digit) * _CHINESE_SCALES[part], -1
+        elif part in "万亿":
+            total, section, digit = (total + section + max(digit, 0)) * (10**4 if part == "万" else 10**8), 0, -1
         else:
             return None
-    return total + section + digit
+        last = part
+    if open_scale and digit > 0 and last not in "十百千万亿":  # 三百二 is 320 in speech, 302 by its signs
+        return None
+    return total + section + max(digit, 0)
