@@ -3,7 +3,7 @@
     python benchmarks/compare_methods.py [--only figure5] [--seeds 0,1,2] [--work FOLDER] [--out benchmarks/results]
 
 figure5: rft, online_rft, grpo (outcome), grpo_process, and beside them dpo, ppo, rloo. figure6: grpo with its reference reset every
-20 updates, and never. figure7: pass@k and maj@k for k = 1 to 64 of the start and of what grpo made of it. Each is the command line
+10 updates, and never. figure7: pass@k and maj@k for k = 1 to 64 of the start and of what grpo made of it. Each is the command line
 that is stored with its result; all go on where they were stopped. One thread; two to four minutes of CPU a figure.
 """
 
@@ -97,21 +97,65 @@ def spread(over_seeds, values: list[float], *, share: bool = True) -> dict:
     return {"value": e.value, "low": e.low, "high": e.high}
 
 
+def markdown(path: Path) -> list[str]:
+    """The tables of docs/comparisons.md from a stored result."""
+    if not path.is_file():
+        return [f"{path.stem}: not measured", ""]
+    told = json.loads(path.read_text())
+    lines = [f"`{told['command']}`", ""]
+    if told["name"] == "figure7":
+        lines += [
+            "| k | pass@k start | pass@k after | gain | maj@k start | maj@k after | gain |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for k, row in told["table"]["pass_at"].items():
+            votes = told["table"]["maj_at"][k]
+            cells = [cell(r[key], signed=key == "gain") for r in (row, votes) for key in ("start", "grpo", "gain")]
+            lines.append(f"| {k} | {' | '.join(cells)} |")
+        return [*lines, ""]
+    lines += [
+        "| method | measure | start | after | gain | against the first | by seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for label, measures in told["table"].items():
+        for name, row in measures.items():
+            if name == "greedy" or name.startswith("mean@"):
+                seeds = ", ".join(f"{100 * v:.1f}" for v in row["by_seed"].values())
+                cells = [cell(row.get("before")), cell(row["after"]), cell(row.get("gain"), signed=True)]
+                cells.append(cell(row.get("against_first"), signed=True))
+                lines.append(f"| {label} | {name} | {' | '.join(cells)} | {seeds} |")
+    lost = [f"{run['label']} (seed {run['seed']}): {run['failed']}" for run in told["runs"] if run["failed"]]
+    return [*lines, "", *(f"Did not finish: {text}" for text in lost), ""]
+
+
+def cell(e: dict | None, *, signed: bool = False) -> str:
+    """value (low to high), in percent or points."""
+    if e is None:
+        return "—"
+    form = "{:+.1f}" if signed else "{:.1f}"
+    value = form.format(100 * e["value"])
+    return value if e["low"] is None else f"{value} ({form.format(100 * e['low'])} to {form.format(100 * e['high'])})"
+
+
 def main() -> int:
     """Run what is asked for and write one file each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=("figure5", "figure6", "figure7"), action="append")
+    parser.add_argument("--print", action="store_true", dest="show", help="only print the stored results as Markdown")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "compare")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     asked = options.only or ["figure5", "figure6", "figure7"]
+    if options.show:
+        print("\n".join(line for name in asked for line in markdown(options.out / f"compare_{name}.json")))
+        return 0
     jobs = {
         "figure5": lambda: compare(
             "figure5", [m for m in FIGURE5 if m != "grpo_process"], [PROCESS], options.seeds, options.work
         ),
         "figure6": lambda: compare(
-            "figure6", ["grpo"], ["iterative=grpo rl.reference.reset_every=20"], options.seeds, options.work
+            "figure6", ["grpo"], ["iterative=grpo rl.reference.reset_every=10"], options.seeds, options.work
         ),
         "figure7": lambda: figure7(options.seeds, options.work),
     }

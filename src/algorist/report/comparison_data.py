@@ -106,7 +106,7 @@ def measures(result: EvaluationResult) -> dict[str, Estimate]:
 
 def estimate(values: Sequence[float], own: Sequence[Estimate], confidence: float) -> Estimate:
     """Over seeds; where all seeds agree to the last digit (or there is one), as wide as their own intervals over problems."""
-    if len(set(values)) > 1:
+    if _spread(values):
         return over_seeds(values, confidence=confidence, share=True)
     return Estimate(value=values[0], low=min(e.low for e in own), high=max(e.high for e in own))
 
@@ -147,9 +147,14 @@ def _paired(a: Mapping[int, Estimate], b: Mapping[int, Estimate], confidence: fl
     gaps = [a[seed].value - b[seed].value for seed in a if seed in b]
     if not gaps:
         return None
-    if len(set(gaps)) == 1:  # one seed, or no spread to make an interval of
+    if not _spread(gaps):  # one seed, or no spread to make an interval of
         return {"value": gaps[0], "low": None, "high": None}
     return _json(over_seeds(gaps, confidence=confidence))
+
+
+def _spread(values: Sequence[float]) -> bool:
+    """Whether seeds differ by more than rounding."""
+    return max(values) - min(values) > 1e-12
 
 
 def _json(e: Estimate) -> dict[str, JSON]:
