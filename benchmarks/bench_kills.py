@@ -139,6 +139,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=3, help="occurrences of each named moment to kill at")
     parser.add_argument("--random", type=int, default=100, help="kills at random times")
+    parser.add_argument("--kills", nargs="*", metavar="MOMENT#N", help="these named moments instead of all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -161,10 +162,11 @@ def main() -> int:
     assert forked(lambda: start(recipe, reference)) == 0, "the reference run must finish"
     whole_s = time.monotonic() - began
     dice, rows = random.Random(options.seed), []
-    for moment in MOMENTS:
-        for number in dict.fromkeys([1, *(dice.randint(2, 24) for _ in range(options.moments - 1))]):
-            rows.append(kill_and_compare(recipe, reference, folder / f"{moment}-{number}", f"{moment}#{number}"))
-            print(json.dumps(rows[-1]), flush=True)
+    several = [[1, *(dice.randint(2, 24) for _ in range(options.moments - 1))] for _ in MOMENTS]
+    every = [f"{moment}#{n}" for moment, numbers in zip(MOMENTS, several, strict=True) for n in dict.fromkeys(numbers)]
+    for kill in every if options.kills is None else options.kills:
+        rows.append(kill_and_compare(recipe, reference, folder / kill.replace("#", "-"), kill))
+        print(json.dumps(rows[-1]), flush=True)
     for i in range(options.random):
         out, after_s = folder / f"random-{i}", dice.uniform(0, whole_s)
         status = forked(lambda out=out: start(recipe, out), kill_after_s=after_s)

@@ -92,9 +92,11 @@ class RunGates:
                 session.listener.say(gate.sentence)
             if not gate.passed:
                 failed.append(gate)
-        if self.subject.rl is None and fresh:
-            for name in ("signal", "rollouts", "replay", "watch_summary"):
-                cause = "the recipe has no rl stage"
+        rl = self.subject.rl
+        if fresh and (rl is None or rl.source == "dataset"):
+            without = ("signal", "rollouts", "replay") if rl else ("signal", "rollouts", "replay", "watch_summary")
+            for name in without:
+                cause = "responses come from the data set, nothing is sampled" if rl else "the recipe has no rl stage"
                 _append(
                     session, Gate(name=name, value=None, threshold=None, unit="", verdict=Verdict.ABSENT, cause=cause)
                 )
@@ -261,7 +263,7 @@ class RunGates:
         cause: Cause | None = None
         if broken:
             cause = diagnose(
-                self.subject.policy, rows, found, temperature=rl.sampling.temperature,
+                trainer.policy, rows, found, temperature=rl.sampling.temperature,
                 prompts=self._other_prompts(batch), older=self._older(session),
             )  # fmt: skip
         payload: dict[str, JSON] = {

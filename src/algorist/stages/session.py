@@ -14,7 +14,7 @@ from algorist.errors import ResumeMismatch, Stopped
 from algorist.policy import weights
 from algorist.policy.model import CausalPolicy
 from algorist.record import commit
-from algorist.record.ledger import EventKind, Ledger
+from algorist.record.ledger import Event, EventKind, Ledger
 from algorist.record.metrics import Metrics
 from algorist.record.run_folder import RunFolder
 from algorist.stages.config import RecordConfig
@@ -154,6 +154,7 @@ class Session:
                 "checkpoint": None if latest.path is None else latest.path.name,
                 "manifest": None if latest.manifest is None else latest.manifest.digest,
                 "events_replayed": len(cut),
+                "failed_before": [str(e.payload.get("message") or e.payload.get("cause")) for e in cut if _failed(e)],
                 "skipped": [f"{s.path.name}: {s.reason}" for s in latest.skipped],
             },
         )
@@ -214,3 +215,8 @@ def _read_position(path: Path) -> Position:
     stored = json.loads(path.read_bytes())
     stored.pop("contract")
     return Position(**stored)
+
+
+def _failed(event: Event) -> bool:
+    """A gate that ended the process before: its event is replayed with the others, so that the resume must tell of it."""
+    return event.kind is EventKind.GATE and event.payload.get("passed") is False
