@@ -109,7 +109,8 @@ def _worse(a: Finding, b: Finding) -> Finding:
 
 def any_order(a: Sequence[Node], b: Sequence[Node], prover: Prover) -> Finding:
     """A bijection of equal members; equality is transitive, so taking the first match is enough."""
-    a, b = _distinct(a), _distinct(b)
+    if len(a) != len(b):
+        a, b = _distinct(a), _distinct(b)
     if len(a) != len(b):
         return different("string", "size")
     if len(a) > 64:
@@ -257,6 +258,8 @@ def _ordered(a: Node, b: Node, prover: Prover) -> Finding:
     if a.op == b.op == "ratio":
         if len(a.args) != len(b.args):
             return different("string", "size")
+        if tree.ZERO in (*a.args, *b.args):  # 6:00 is a time, and 0 is in proportion to everything
+            return all_of(list(zip(a.args, b.args, strict=True)), prover)
         pairs = [(_product(a.args[0], y), _product(b.args[0], x)) for x, y in zip(a.args[1:], b.args[1:], strict=True)]
         return all_of(pairs, prover)
     if "ratio" in (a.op, b.op):
@@ -282,7 +285,11 @@ def _product(a: Node, b: Node) -> Node:
 def _containers(a: Node, b: Node, prover: Prover) -> Finding:
     ops = {a.op, b.op}
     if ops <= {"list", "set"}:
-        return any_order(a.args, b.args, prover)
+        left, right = (_distinct(side.args) if "set" in ops else side.args for side in (a, b))
+        finding = any_order(left, right, prover)
+        if finding.state == "equal" and ops == {"list"} and len(a.args) != len(b.args):
+            return unsure("size")  # a root named twice, or a list with a member missing
+        return finding
     if ops == {"interval"} and a.value == b.value:
         finding = all_of(list(zip(a.args, b.args, strict=True)), prover)
         return finding

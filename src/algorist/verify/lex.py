@@ -83,6 +83,8 @@ def _number(number: str, grouped: bool) -> list[Token]:
 def _font(command: str, inner: str) -> list[Token]:
     """Contents of \\text{...} and \\mathrm{...}: a lone letter of \\mathrm is a symbol, other letters are words."""
     stripped = inner.strip()
+    if inner in ("i", "e"):  # \text{i}: a constant in an upright font
+        return [Token("let", inner)]
     if command != r"\text" and len(stripped) == 1 and stripped.isalpha():
         return [Token("let" if inner == stripped else "word", stripped)]
     if command != r"\text" and stripped.isalpha() and stripped.isascii():

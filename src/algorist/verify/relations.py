@@ -231,7 +231,7 @@ def _named(a: Node, b: Node, prover: Prover) -> Finding:
         return compare.any_order(values, other.args, prover)
     if other.op == "rel" and len(heads) == 1 and other.args[0].name in heads and other.args[1].op == "list":
         return compare.any_order(values, other.args[1].args, prover)
-    if other.op == "list" and len(other.args) == len(values):
+    if other.op == "list" and len(other.args) == len(values) and not any(m.op == "rel" for m in other.args):
         finding = compare.all_of(list(zip(values, other.args, strict=True)), prover)
         return finding if finding.state == "equal" else compare.unsure("name")
     return compare.unsure("name")

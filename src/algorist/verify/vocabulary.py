@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from algorist.verify.node import IMAGINARY, INF, PI, E
 
-STOPS = frozenset({"or", "and", "to", "if", "where", "when"})
+STOPS = frozenset(
+    {"or", "and", "to", "if", "where", "when", "for", "with", "otherwise", "unless", "not", "but", "then", "because"}
+)
 GREEK = frozenset(
     [
         "alpha",
