@@ -26,6 +26,7 @@ lint: install           ## ruff, mypy --strict, import-linter
 docs: install           ## the pages that are generated from the code
 	$(BIN)/python -m algorist.recipe.reference docs/recipe.md
 	$(BIN)/python -m algorist.objective.document
+	$(BIN)/python benchmarks/readme_results.py
 
 bench: bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-compare   ## every figure of README and docs
 
