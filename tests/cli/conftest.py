@@ -15,24 +15,24 @@ from algorist.cli import main
 RECIPE = """\
 name: tiny
 policy:
-  new: {hidden_size: 16, intermediate_size: 16, num_layers: 1, num_heads: 2, context: 48}
+  new: {hidden_size: 32, intermediate_size: 64, num_layers: 1, num_heads: 2, context: 48}
 problems:
   source: {kind: jsonl, path: problems.jsonl, id: id}
   heldout: {count: 4}
   sft_count: 8
 prompt: {format: "{question}=", target: "{answer}", answer_format: first_line}
-sft: {steps: 2, batch_size: 4, target: gold, optimizer: {lr: 1e-3}}
+sft: {steps: 40, batch_size: 8, target: gold, optimizer: {lr: 5e-3}}
 rl:
   updates: 2
-  prompts_per_batch: 4
-  group_size: 2
+  prompts_per_batch: 8
+  group_size: 4
   sampling: {temperature: 1.0, response_tokens: 4}
   objective: {name: rloo}
   optimizer: {lr: 1e-3}
 evaluate: {samples: 2, ks: [1, 2]}
 qualify: {signal: {action: report}}
 """
-"""A whole run in about a second."""
+"""A whole run in a second or two, with enough signal that an update is applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ PLUGIN = ("run", "tiny.yaml", "--out", "out", "--plugin", "my_reward_plugin", "-
 
 WRONG = {
     "unknown key": Wrong(
-        prepare=recipe("group_size: 2", "group_sise: 2"),
+        prepare=recipe("group_size: 4", "group_sise: 4"),
         says=r"tiny\.yaml:13: unknown key rl\.group_sise\. Did you mean group_size\?",
     ),
     "tab": Wrong(prepare=recipe("  updates: 2", "\tupdates: 2"), says=r"tiny\.yaml:11: .*tab"),
@@ -123,7 +123,7 @@ WRONG = {
         says=r"prompt\.stop: 'END' must be one token",
     ),
     "group of one": Wrong(
-        prepare=recipe("group_size: 2", "group_size: 1"), says=r"tiny\.yaml:13: rl\.group_size must be >= 2 for rloo"
+        prepare=recipe("group_size: 4", "group_size: 1"), says=r"tiny\.yaml:13: rl\.group_size must be >= 2 for rloo"
     ),
     "top_p in RL": Wrong(
         prepare=recipe("temperature: 1.0,", "temperature: 1.0, top_p: 0.9,"),

@@ -17,7 +17,10 @@ from rich.progress import (
 )
 
 _PLAIN_EVERY_S = 5.0
-_NAMES = {"sft": "fine-tuning", "rl": "reinforcement learning"}
+_NAMES = {"sft": "fine-tuning", "rl": "reinforcement learning", "evaluate": "evaluation"}
+_SHORT_NAMES = {"sft": "SFT", "rl": "RL", "evaluate": "eval"}
+_NARROW = 112
+"""Columns below which names are short and figures fewer: a wrapped or cut bar says nothing."""
 
 
 @final
@@ -30,16 +33,25 @@ class Terminal:
         self._tasks: dict[str, TaskID] = {}
         self._totals: dict[str, int] = {}
         self._last = 0.0
-        self._progress = Progress(
+        self.narrow = self.console.width < _NARROW
+        numbers = TextColumn("{task.fields[numbers]}")
+        wide = (
             TextColumn("{task.description:<24}"),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            console=self.console,
+            numbers,
         )
+        short = (
+            TextColumn("{task.description:<4}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            numbers,
+        )
+        self._progress = Progress(*(short if self.narrow else wide), console=self.console)
 
     def __enter__(self) -> "Terminal":
         if not self.plain:
@@ -56,11 +68,13 @@ class Terminal:
         if self.plain:
             self._line(f"{_NAMES.get(stage, stage)}: {total} steps")
         else:
-            self._tasks[stage] = self._progress.add_task(_NAMES.get(stage, stage), total=total, numbers="")
+            names = _SHORT_NAMES if self.narrow else _NAMES
+            self._tasks[stage] = self._progress.add_task(names.get(stage, stage), total=total, numbers="")
 
     def advance(self, stage: str, done: int, numbers: Mapping[str, float | str]) -> None:
         """`done` steps are finished; a plain line at most every few seconds, and for the first and last step."""
-        text = "  ".join(f"{name} {_short(value)}" for name, value in numbers.items())
+        shown = list(numbers.items())[: 3 if self.narrow and not self.plain else None]
+        text = "  ".join(f"{name} {_short(value)}" for name, value in shown)
         if not self.plain:
             self._progress.update(self._tasks[stage], completed=done, numbers=text)
             return
