@@ -34,7 +34,8 @@ _LINK = re.compile(
     r"[*_`\"'”）) \t]*"
     r"(?:(?:(?:is|are|was|were|would be|should be|will be|must be|equals)(?![A-Za-z])"
     r"|应该是|应该为|应为|应是|是|为|選|选|=)[ \t]*)?"
-    r"(?:(?:therefore|thus|simply|then|just|indeed|clearly|exactly|given by|equal to|option|choice)\b[ \t]*)*"
+    r"(?:(?:therefore|thus|simply|then|just|indeed|clearly|exactly|approximately|about|roughly|given by|equal to|option"
+    r"|choice)\b[ \t]*)*"
     r"(?:[:：=][ \t]*)?[*_` \t]*",
     re.IGNORECASE,
 )
@@ -44,9 +45,10 @@ _HEDGE = _words(
     r"\b(?:uncertain|depends)\b",
     "可能|也许|不确定|大概",
 )
-_SENTENCE_END = re.compile(r"[.．](?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
+_SENTENCE_END = re.compile(r"(?<!i\.e)(?<!e\.g)[.．](?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
 _ASIDE = _words(
-    r"(?:,|，)?\s+(?:because|since|as required|which|where|when|so that|hence|therefore|i\.e\.|that is|rounded)\b",
+    r"(?:,|，)?\s+(?:because|since|as [a-z]+ed|which|where|when|so that|hence|therefore|that is|rounded)\b",
+    r"(?:,|，)?\s+(?:i\.e\.|e\.g\.)",
     r"[,，]\s*(?:so|and so|thus|because|by|from|using|as|per|after|with|not)\b",
     r"\s(?:rather than|instead of|and not)\b",
     "，?因为|，所以|[，,]?而?不是",
@@ -120,7 +122,8 @@ def _clause(part: str, begin: int) -> Statement | None:
     end_match = _SENTENCE_END.search(rest)
     end = end_match.start() if end_match else len(rest)
     sentence = rest[:end]
-    hedged = bool(_HEDGE.search(sentence))
+    asked = end_match is not None and (end_match[0] in "?？" or sentence.rstrip().endswith(("吗", "么")))
+    hedged = bool(_HEDGE.search(sentence)) or asked
     aside = _ASIDE.search(sentence)
     if aside:
         sentence = sentence[: aside.start()]
@@ -162,7 +165,7 @@ def _value_of(sentence: str) -> str:
 _HASHES = re.compile(r"(?m)^[ \t]*####(?!#)[ \t]*(.*)$|####(?!#)[ \t]*([-+$\d][^\n]*)")
 _HEADING = _words(
     r"(?:step|solution|final|answer|conclusion|verif|explanation|part|case|note|problem|method|check|analysis|given)",
-    r"(?:approach|summary|result|question|\d+\.\s|\*\*|第|步骤|解)",
+    r"(?:approach|summary|result|question|\d+\.\s|\*\*(?![-+$\\\d])|\*\*\d+[.)]\s|第|步骤|解)",
 )
 
 
@@ -174,7 +177,7 @@ def hashes(part: str, declared: bool) -> list[Statement]:
     """
     found = []
     for match in _HASHES.finditer(part):
-        text = (match[1] if match[1] is not None else match[2]).strip()
+        text = (match[1] if match[1] is not None else match[2]).strip(" \t*`")
         if not text or (not declared and (_HEADING.match(text) or text.endswith(":") or len(text) > 200)):
             continue
         found.append(Statement(text, match.start(), match.end()))

@@ -11,7 +11,9 @@ _GOLD = re.compile(r"\(?([A-J])\)?\.?")
 _MULTI_RUN = re.compile(r"[A-H]{2,8}")
 _MULTI_SPLIT = re.compile(r"\(?[A-H]\)?(?:(?:[, ]|and|\\comma)+\(?[A-H]\)?)+")
 _HEAD = re.compile(
-    r"(?:option|choice|answer|选项|选)?\s*[:：]?\s*[\(\[（]?\s*([A-Ja-j])\s*(?:[\)\]）.:：,、]|$)", re.IGNORECASE
+    r"(?:(?:the )?(?:correct |final |right )?(?:option|choice|answer)(?: is)?|选项|选择|选|答案[是为]?)?"
+    r"\s*[:：]?\s*[\(\[（]?\s*([A-Ja-j])\s*(?:[\)\]）.:：,、]|$)",
+    re.IGNORECASE,
 )
 _SPACED = re.compile(r"([A-J])\s+([\d(\\].*)")
 _LONE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|[+=<>^]")
@@ -57,6 +59,8 @@ def of_answer(answer: str) -> frozenset[str] | None:
         return frozenset(bare.upper())
     if re.fullmatch(r"[A-J](?:(?:[,;]|\s|and|or|/)+[A-J])+", bare):
         return frozenset(re.findall(r"(?<![a-z])[A-J](?![a-z])", bare))
+    if re.fullmatch(r"[a-j](?:\s*,\s*[a-j])+", bare):
+        return frozenset(bare.upper()) - {",", " "}
     spaced = _SPACED.fullmatch(text)
     if spaced and not _LONE.search(spaced[2]):
         return frozenset(spaced[1])

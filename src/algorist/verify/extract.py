@@ -179,6 +179,9 @@ def _groups(part: str, found: list[Found]) -> list[Found]:
     for box in found:
         if groups and box.start - groups[-1].end <= 40:
             between = part[groups[-1].end : box.start]
+            if box.text == groups[-1].text and _JOINED.fullmatch(between):
+                groups[-1] = Found(box.text, groups[-1].start, box.end)
+                continue
             if _JOINED.fullmatch(between):
                 word = " or " if "or" in between or "或" in between else ", "
                 groups[-1] = Found(groups[-1].text + word + box.text, groups[-1].start, box.end)

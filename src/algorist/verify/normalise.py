@@ -85,9 +85,9 @@ _RENAMED = [
     (re.compile(r"!="), r"\\ne "),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\\^"), "^"),
-    (re.compile(r"\^ *(?:\{ *\\circ *\}|\\circ(?![A-Za-z]))"), r"^\\circ "),
+    (re.compile(r"\^ *(?:\{ *(?:\\circ|o) *\}|(?:\\circ|o)(?![A-Za-z]))"), r"^\\circ "),
     (re.compile(r"\\text(?:bf|it|rm|sf|tt|normal)(?![A-Za-z])|\\mbox(?![A-Za-z])|\\textsc(?![A-Za-z])"), r"\\text"),
-    (re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathnormal|emph)(?![A-Za-z])"), ""),
+    (re.compile(r"\\(?:mathbf|boldsymbol|bm|underline|mathit|mathsf|mathnormal|emph)(?![A-Za-z])"), ""),
     (
         re.compile(r"\\frac *\{ *\\(?:text|mathrm) *\{([^{}]*)\} *\} *\{ *\\(?:text|mathrm) *\{([^{}]*)\}([^{}]*)\}"),
         r"\\text{\1/\2}\3",
@@ -128,7 +128,7 @@ def tidy(text: str) -> str:
 
 
 _PLAIN = [pair for pair in _RENAMED if pair[0].pattern in ("<=", ">=", "!=", r"\*\*", r"\b(?:np|numpy|math)\.(?=[a-z])")
-          or "ldots" in pair[1]]  # fmt: skip
+          or "ldots" in pair[1] or pair[1] == r"^\\circ "]  # fmt: skip
 
 
 def _ascii(text: str) -> str:

@@ -147,9 +147,19 @@ class Parser:
             mark = self.position
             fraction = self.proper_fraction()
             if fraction is not None:
-                return num(numerals.number(whole.text) + fraction)
+                return self.marked(num(numerals.number(whole.text) + fraction))
             self.position = mark
         return self.factor()
+
+    def marked(self, node: Node) -> Node:
+        """A mixed number with its percent or degree mark."""
+        if self.peek().text in (r"\%", "%"):
+            self.take()
+            return Node("pct", (node,))
+        if self.peek().text == "^" and self.peek(1).text == r"\circ":
+            self.position += 2
+            return self.temperature(node) or Node("deg", (node,))
+        return node
 
     def proper_fraction(self) -> Fraction | None:
         """The fraction of a mixed number after its whole part; leaves the position anywhere where there is none."""

@@ -180,7 +180,10 @@ def blanks(tokens: Sequence[Token], depth: int) -> Node:
     parts, _ = split(tokens, frozenset({";"}))
     filled = [part for part in parts if part]
     if len(filled) > 1:
-        return Node("blanks", tuple(listing(part, depth + 1) for part in filled))
+        members = tuple(listing(part, depth + 1) for part in filled)
+        heads = {member.args[0] for member in members if member.op == "rel" and member.name == "="}
+        solutions = len(heads) == 1 and all(member.op == "rel" for member in members)  # x = 5; x = -3
+        return names.gather(members, {";"}) if solutions else Node("blanks", members)
     return listing(filled[0] if filled else tokens, depth)
 
 
@@ -209,7 +212,7 @@ def _is_condition(node: Node) -> bool:
 
 def _is_restriction(node: Node) -> bool:
     """A condition, or `x = 5` beside conditions."""
-    return _is_condition(node) or (node.op == "rel" and node.name == "=" and node.args[0].op == "sym")
+    return _is_condition(node) or (node.op == "rel" and node.name in ("=", "in") and node.args[0].op == "sym")
 
 
 def relation(tokens: Sequence[Token], depth: int) -> Node:

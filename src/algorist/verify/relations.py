@@ -17,7 +17,8 @@ def same(a: Node, b: Node, prover: Prover) -> Finding:
         return _named(a, b, prover)
     if sets.is_set(a) and sets.is_set(b):
         return _conditions(a, b, prover)
-    if _is_inequality(a) != _is_inequality(b) and _is_scalar(b if _is_inequality(a) else a):
+    other = b if _is_inequality(a) else a
+    if _is_inequality(a) != _is_inequality(b) and (_is_scalar(other) or other.op in ("list", "tuple")):
         return compare.different("string", "shape")
     x, y = _parts(a), _parts(b)
     if isinstance(x, str) or isinstance(y, str):
@@ -218,6 +219,8 @@ def _named(a: Node, b: Node, prover: Prover) -> Finding:
         return compare.all_of([(left[name], right[name]) for name in left], prover)
     named, other = (a, b) if a.op == "named" else (b, a)
     values = tuple(m.args[1] for m in _in_order(named.args))
+    if other.op == "rel" and other.name == "=" and other.args[0] in {m.args[0] for m in named.args}:
+        return compare.different("string", "size")
     if other.op == "rel":
         parts = _parts(other)
         if not isinstance(parts, str) and parts[1].op in ("tuple", "interval"):

@@ -45,7 +45,8 @@ def equal(a: Node, b: Node) -> bool | None:
     try:
         if _closed_at_infinity(a) != _closed_at_infinity(b):
             return False
-        names = {variable(a), variable(b)} - {""}
+        free = [variable(side) for side in (a, b)]
+        names = {name for side, name in zip((a, b), free, strict=True) if name and side.op != "builder"}
         if len(names) > 1:
             return None
         points = sorted(_merged([*_ends(a), *_ends(b)]))
