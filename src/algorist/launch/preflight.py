@@ -18,7 +18,7 @@ def judge_all(subject: Subject) -> Iterator[Gate]:
     """Every gate before training, then the signal of the starting policy where RL starts from it."""
     readable = True
     for gate in preflight(subject):
-        readable = readable and (gate.passed or gate.name in ("memory", "parents", "parameters"))
+        readable = readable and (gate.passed or gate.name in ("parents", "parameters"))
         yield gate
     if subject.rl is None or not readable:
         words = "the recipe has no rl stage" if subject.rl is None else "not judged: an earlier gate failed"

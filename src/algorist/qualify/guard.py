@@ -39,8 +39,13 @@ def preflight(subject: Subject) -> Iterable[Gate]:
     yield timed(lambda: policy_gates.parameters_gate(subject))
     yield timed(lambda: policy_gates.parents_gate(subject, None))
     if readable:
-        yield timed(lambda: measure_admission(subject))
-        yield timed(lambda: policy_gates.cache_gate(subject))
+        admitted = timed(lambda: measure_admission(subject))
+        yield admitted
+        if admitted.passed:
+            yield timed(lambda: policy_gates.cache_gate(subject))
+        else:  # what is refused must not be allocated all the same
+            words = "not judged: memory was refused"
+            yield Gate(name="cache", value=None, threshold=None, unit="", verdict=Verdict.DEFERRED, cause=words)
     else:  # a prompt the policy cannot read must not reach it
         for name in ("memory", "cache"):
             words = "not judged: the template gate failed"
