@@ -8,14 +8,17 @@ OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: run test lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates \
+.PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates \
         bench-compare install clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
 	$(BIN)/algorist run recipes/quickstart.yaml $(if $(OUT),--out $(OUT))
 
-test: lint              ## lint, types, layers, then every test
-	$(BIN)/pytest -q -n 2
+test: lint              ## lint, types, layers, then every test but the slow ones
+	$(BIN)/pytest -q -n 2 -m 'not slow'
+
+test-slow: install      ## the slow ones: every deliberate fault through the command line, the matrix of kills
+	$(BIN)/pytest -q -n 2 -m slow
 
 lint: install           ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -43,10 +46,10 @@ bench-verify: install   ## the verifier next to math-verify: accuracy by kind, g
 	$(BIN)/python benchmarks/bench_verify.py all
 
 bench-faults: install   ## every deliberate fault: which gate caught it, with which exit code and message
-	$(BIN)/python benchmarks/bench_faults.py
+	$(BIN)/python benchmarks/bench_faults.py --out benchmarks/results/faults.json
 
 bench-kills: install    ## kills at named and at random moments: the resumed run is the uninterrupted one
-	$(BIN)/python benchmarks/bench_kills.py
+	$(BIN)/python benchmarks/bench_kills.py --moments 3 --random 100 --out benchmarks/results/kills.json
 
 bench-gates: install    ## what gates and ledger cost of a finished run: make bench-gates RUN=runs/NAME
 	$(BIN)/python benchmarks/bench_gates.py $(RUN)

@@ -201,7 +201,6 @@ def test_the_last_checkpoint_is_the_exported_model(finished, make_policy) -> Non
     assert state and load_state  # the two readers of these files
 
 
-@pytest.mark.slow
 def test_killed_twenty_times_at_random_moments_the_run_is_the_uninterrupted_one(tmp_path) -> None:
     driver = Path(__file__).with_name("kill_driver.py")
     done = subprocess.run(
