@@ -65,10 +65,10 @@ def train_rl(
     trainer = make_trainer(session, cfg)
     session.load_optimizer(trainer)
     engine, sampler = engine_for(session, cfg, task, engine), sampling_trainer(session, cfg, trainer)
-    order = ProblemOrder([p.id for p in task.train], seed=session.seed)
+    order, by_id = ProblemOrder([p.id for p in task.train], seed=session.seed), task.by_id
     session.listener.begin("rl", cfg.updates)
     for index in range(session.position.batches, cfg.updates):
-        problems = [task.by_id[i] for i in order.at(index, cfg.prompts_per_batch)]
+        problems = [by_id[i] for i in order.at(index, cfg.prompts_per_batch)]
         sampled = sample_batch(
             problems,
             task,
