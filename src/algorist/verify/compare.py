@@ -218,10 +218,29 @@ def _quantities(a: Node, b: Node, prover: Prover) -> Finding:
             return unsure("unit")
         return same(_scaled(a.args[0], factor), b.args[0], prover)
     unit, plain = (a, b) if a.op == "unit" else (b, a)
+    if (product := _letters_product(unit)) is not None and numeric.atoms(plain) and plain.op != "unit":
+        return same(product, plain, prover)  # 7nm^3 beside 7m^3n: letters, not nanometres
     finding = same(unit.args[0], plain, prover)
     if finding.state == "different" and plain.op == "mul" and len(unit.name) <= 2:
         return same(tree.mul([unit.args[0], tree.sym(unit.name)]), plain, prover)
     return finding
+
+
+_LETTER_POWERS = re.compile(r"([A-Za-z]{1,3})(?: \^ (?:\{ )?(-?\d{1,2})(?: \})?)?")
+
+
+def _letters_product(unit: Node) -> Node | None:
+    """A unit phrase such as `nm ^ 3` read as the product n m^3; None for any other."""
+    factors = [unit.args[0]]
+    rest = unit.name.strip()
+    while rest:
+        match = _LETTER_POWERS.match(rest)
+        if match is None or set(match[1]) & set("ei"):
+            return None
+        *single, last = (tree.sym(letter) for letter in match[1])
+        factors += [*single, tree.power(last, num(int(match[2] or 1)))]
+        rest = rest[match.end() :].strip()
+    return tree.mul(factors)
 
 
 def _scaled(node: Node, factor: Fraction) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -68,6 +69,7 @@ _HEDGES = frozenset(
         "for",
     ]
 )
+_ZH_HEDGE = re.compile("到|至|以上|以下|左右|不|超过|或者|错")
 _LEADS = frozenset(
     [
         "共",
@@ -102,6 +104,8 @@ def element(tokens: Sequence[Token], inner: Inner, depth: int) -> Node:
     """One value with what belongs to it: money sign before, unit after, words that lead to it."""
     tokens = _point(_lead_in(_bare_unit(list(tokens))))
     money = ""
+    if len(tokens) > 1 and tokens[-1].text in _MONEY:
+        tokens = [tokens[-1], *tokens[:-1]]
     if tokens and tokens[0].text in _MONEY:
         money, tokens = _MONEY[tokens[0].text], tokens[1:]
     elif len(tokens) > 1 and tokens[0].text in ("-", "+") and tokens[1].text in _MONEY:
@@ -177,7 +181,7 @@ def _spoken(tokens: list[Token], index: int) -> bool:
 
 def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
     words = [t.text for t in tail]
-    if any(word.lower() in _HEDGES for word in words if word.isalpha()):
+    if any(word.lower() in _HEDGES or _ZH_HEDGE.search(word) for word in words if word.isalpha()):
         raise Unreadable("grammar")
     if words[0][:1] in _MULTIPLES or words[0] in _MULTIPLES:
         head = words[0] if words[0] in _MULTIPLES else words[0][0]
@@ -191,9 +195,7 @@ def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
         raise Unreadable("grammar")
     if value.op == "sym" and value.name in ("a", "A", "I") and tail[0].kind in ("let", "word"):
         raise Unreadable("grammar")  # the article, the pronoun
-    if any(
-        t.kind == "num" and tail[i - 1].text not in ("^", "-", "{") and i + 1 < len(tail) for i, t in enumerate(tail)
-    ):
+    if any(_starts_part(tail, i) for i in range(len(tail))):
         return _compound(value, tail)
     first = words[0].lower()
     if first in ("degree", "degrees", "deg", "度"):
@@ -206,6 +208,14 @@ def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
         return Node("unit", (value,), "arcminute" if len(words) == 1 else "arcsecond")
     phrase = " ".join(words).replace("- ", "-")
     return _with_unit(value, money or phrase)
+
+
+def _starts_part(tail: list[Token], index: int) -> bool:
+    """A number in a unit that is no exponent: 20 of 3 hours 20 minutes, but not 2 of cm2 or of s^{-2}."""
+    if tail[index].kind != "num" or tail[index - 1].text in ("^", "-", "{"):
+        return False
+    last = index + 1 == len(tail) or tail[index + 1].kind not in ("word", "let")
+    return not (last and tail[index - 1].text in units.WORDS and tail[index].text in ("2", "3"))
 
 
 def _compound(value: Node, tail: list[Token]) -> Node:

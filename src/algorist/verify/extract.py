@@ -215,9 +215,10 @@ def _stated(part: str, offset: int, item: Item) -> Extraction:
         return _from_tag(tag.text, tag.start, part, offset, groups)
     spoken = anchors.statements(part)
     if groups:
+        final = anchors.final_json(part)
         stated = tuple(
             s.text
-            for s in (*spoken, *hashes)
+            for s in (*spoken, *hashes, *([final] if final else []))
             if not s.hedged and not any(g.start < s.end and s.start < g.end for g in groups)
         )
         return _from_boxes(groups, stated, part, offset)

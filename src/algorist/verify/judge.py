@@ -168,6 +168,8 @@ def _compare_trees(left: str, right: str, tolerance: float, prover: Prover, *, g
     try:
         a, b = read(left, grouped=grouped), read(right, grouped=grouped)
         finding = compare.same(a, b, prover)
+        if finding.state == "different" and "text" in (a.op, b.op) and normalise.key(left) == normalise.key(right):
+            return compare.equal("string")
     except Unreadable as why:
         return compare.unsure(why.reason)
     except RecursionError:

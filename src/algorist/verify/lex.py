@@ -25,7 +25,7 @@ _NUMBER = (
 _TOKEN = re.compile(rf"({_NUMBER})|(\\[A-Za-z]+)|(\\.)|([A-Za-z]+)|(\S)")
 _SPLIT_NUMBER = re.compile(r"\d+")
 _TEXT_FONTS = frozenset({r"\text", r"\mathrm", r"\operatorname", r"\mathop"})
-_ROMAN_UNIT = re.compile("[msghLltJNWVAKC]")
+_ROMAN_UNIT = re.compile("[msghLltJNWVAKCMTFH]")
 _UNITS_ONLY = re.compile(r"(?:[ /{}^.-]|\\cdot|\d|\\(?:mathrm|text) *\{[^{}]*\})*")
 _FONT_BODY = re.compile(r" *\*? *\{")
 

@@ -82,7 +82,7 @@ _RENAMED = [
     (re.compile(r"\\(?:lor|vee)(?![A-Za-z])"), r"\\text{ or }"),
     (re.compile(r"<="), r"\\le "),
     (re.compile(r">="), r"\\ge "),
-    (re.compile(r"!="), r"\\ne "),
+    (re.compile(r"(?<!\\)!="), r"\\ne "),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\\^"), "^"),
     (re.compile(r"\^ *(?:\{ *(?:\\circ|o) *\}|(?:\\circ|o)(?![A-Za-z]))"), r"^\\circ "),
@@ -95,6 +95,8 @@ _RENAMED = [
     (re.compile(r"\{:\}"), ":"),
     (re.compile(r"\\mathcal *(?:\{ *O *\}|O(?![A-Za-z]))"), "O"),
     (re.compile(r"\^ *\\prime(?![A-Za-z])"), "'"),
+    (re.compile(r"\b(?:np|numpy|math)\.log(?=\()"), "ln"),
+    (re.compile(r"\b(?:np|numpy|math)\.log10(?=\()"), "lg"),
     (re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])"), ""),
 ]
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|\\comma ) ?\d{3})+)(?!\d)")
@@ -119,7 +121,7 @@ def tidy(text: str) -> str:
             return text
     else:
         text = _ascii(text)
-    if "\\" in text or "$" in text or "{,}" in text or "~" in text:
+    if "\\" in text or "$" in text or "{,}" in text or "{:}" in text or "~" in text:
         text = _latex(text)
     else:
         for pattern, replacement in _PLAIN:
@@ -127,8 +129,8 @@ def tidy(text: str) -> str:
     return " ".join(text.split())
 
 
-_PLAIN = [pair for pair in _RENAMED if pair[0].pattern in ("<=", ">=", "!=", r"\*\*", r"\b(?:np|numpy|math)\.(?=[a-z])")
-          or "ldots" in pair[1] or pair[1] == r"^\\circ "]  # fmt: skip
+_NEEDS_NO_BACKSLASH = ("<=", ">=", "!=", r"\*\*", "np|", "\\.\\.\\.+", "circ")
+_PLAIN = [pair for pair in _RENAMED if any(mark in pair[0].pattern for mark in _NEEDS_NO_BACKSLASH)]
 
 
 def _ascii(text: str) -> str:

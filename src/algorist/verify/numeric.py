@@ -203,12 +203,12 @@ def agree(a: Node, b: Node, points: int = 6) -> bool | None:
 
 
 def _point(rng: random.Random, names: list[Node], index: int) -> dict[Node, Any]:
-    """Rationals of small, moderate and larger size; every fourth point is negative, another one has mixed signs."""
+    """Rationals of small, moderate and larger size; every fourth point is negative, another one has signs that alternate."""
     c = context()
     point = {}
-    for name in names:
+    for place, name in enumerate(names):
         value = Fraction(rng.randint(1_000, 29_999), 9_973) * (1, Fraction(1, 4), 1, 7)[index % 4]
-        if index % 4 == 2 or (index % 4 == 3 and rng.random() < 0.5):
+        if index % 4 == 2 or (index % 4 == 3 and (place + index // 4) % 2):
             value = -value
         point[name] = c.mpf(value.numerator) / value.denominator
     return point

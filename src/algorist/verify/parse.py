@@ -256,6 +256,8 @@ class Parser:
             mark = self.argument_text()
             if base.op == "matrix" and mark in ("T", r"\top"):
                 return vectors.transpose(base)
+            if mark in ("T", r"\top") and (base.op == "tuple" or (base.op == "interval" and base.value == "()")):
+                return vectors.matrix([[entry] for entry in base.args])
             return Node("fn", (base,), f"app:^{mark}")
         exponent = self.argument(split=False)
         if base.op == "matrix":

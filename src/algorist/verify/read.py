@@ -89,18 +89,18 @@ def strip(text: str) -> str:
         lead = _LEAD.match(text)
         if lead and lead.end() < len(text):
             text = text[lead.end() :]
-        if text.startswith("{") and len(text) > 2 and text.endswith("}") and _closed(text):
+        if text.startswith("{") and len(text) > 2 and text.endswith("}") and _closed(text, 0):
             text = text[1:-1]
         box = _BOX.match(text)
-        if box and text.endswith("}") and lex.matching_brace(text, box.end() - 1) == len(text) - 1:
+        if box and text.endswith("}") and _closed(text, box.end() - 1):
             text = text[box.end() : -1]
     return text
 
 
-def _closed(text: str) -> bool:
-    """True where the brace that opens the text closes at its end: {1,2} is 1,2."""
+def _closed(text: str, start: int) -> bool:
+    """True where the brace at `start` closes at the end of the text: {1,2} is 1,2."""
     try:
-        return lex.matching_brace(text, 0) == len(text) - 1
+        return lex.matching_brace(text, start) == len(text) - 1
     except Unreadable:
         return False
 
@@ -228,20 +228,21 @@ def relation(tokens: Sequence[Token], depth: int) -> Node:
         raise Unreadable("grammar")
     if ops[-1] == "==" and _has_modulus(parts[-1]):
         raise Unreadable("grammar")
-    first = names.name(parts[0]) or setwise(parts[0], depth + 1)
+    first = (not _capitals(parts) and names.name(parts[0])) or setwise(parts[0], depth + 1)
     members = [
         first,
         *(names.name(part) or setwise(part, depth + 1) for part in parts[1:-1]),
-        (_capitals(parts) and names.name(parts[-1])) or setwise(parts[-1], depth + 1),
+        setwise(parts[-1], depth + 1),
     ]
     return Node("rel", tuple(members), " ".join(ops))
 
 
 def _capitals(parts: Sequence[Sequence[Token]]) -> bool:
-    """MR = MC: two names, not a name and a product."""
-    return len(parts) == 2 and all(
-        len(part) == 1 and part[0].kind in ("let", "word") and len(part[0].text) > 1 and part[0].text.isupper()
-        for part in parts
+    """MR = MC and M R = M C: both sides are read alike, not as a name and a product."""
+    runs = ["".join(token.text for token in part if token.kind == "let") for part in parts]
+    return all(
+        len(run) > 1 and run.isupper() and len(run) == sum(len(token.text) for token in part)
+        for run, part in zip(runs, parts, strict=True)
     )
 
 
