@@ -42,7 +42,7 @@ _LINK = re.compile(
 _NEGATION = _words("not|neither|never|no longer|nor|n't|n’t|不是|不为|不等于")
 _HEDGE = _words(
     r"\b(?:either|possibly|maybe|perhaps|probably|might|could be|not sure|unsure|unclear|unknown|i guess|or maybe)\b",
-    r"\b(?:uncertain|depends)\b",
+    r"\b(?:uncertain|depends|otherwise)\b",
     "可能|也许|不确定|大概",
 )
 _SENTENCE_END = re.compile(r"(?<!i\.e)(?<!e\.g)[.．](?=\s|$|\*|<)|。|\?|？|；(?=\S{8})|\n|<\|")
@@ -182,6 +182,23 @@ def hashes(part: str, declared: bool) -> list[Statement]:
             continue
         found.append(Statement(text, match.start(), match.end()))
     return found[-MAX_STATEMENTS - 1 :]
+
+
+def earlier_tags(part: str, end: int) -> list[str]:
+    """What the closed answer tags before `end` hold, the last MAX_STATEMENTS of them.
+
+    >>> earlier_tags("<answer>5</answer><answer>6</answer>", 18)
+    ['5']
+    """
+    found: list[str] = []
+    position = 0
+    while (start := part.find("<answer>", position, end)) >= 0:
+        close = part.find("</answer>", start)
+        if close < 0 or close >= end:
+            break
+        found.append(part[start + len("<answer>") : close].strip())
+        position = close
+    return [text for text in found if text not in ("", "and", "...")][-MAX_STATEMENTS:]  # a format that is quoted
 
 
 def answer_tag(part: str) -> Statement | None:

@@ -267,6 +267,12 @@ def _from_statements(
     return _checked(last.text, rule, span, statements=(*earlier, *others)[-MAX_RIVALS:])
 
 
+def _boxed_in(text: str) -> str:
+    """The last box of a text, else the text."""
+    found, _ = boxes(text)
+    return found[-1].text if found else text
+
+
 def _from_tag(text: str, start: int, part: str, offset: int, groups: list[Found]) -> Extraction:
     inside, _ = boxes(text)
     inner = _groups(text, inside)
@@ -274,7 +280,8 @@ def _from_tag(text: str, start: int, part: str, offset: int, groups: list[Found]
     if answer is None:
         spoken = anchors.statements(text)
         answer = spoken[-1].text if spoken else text.strip()
-    rivals = tuple(dict.fromkeys(g.text for g in groups if g.text != answer))
-    if len(rivals) > MAX_RIVALS or any(len(rival) > MAX_ANSWER for rival in rivals):
+    tags = [_boxed_in(tag) for tag in anchors.earlier_tags(part, start)]
+    rivals = tuple(dict.fromkeys(rival for rival in (*tags, *(g.text for g in groups)) if rival != answer))
+    if len(rivals) > 2 * MAX_RIVALS or any(len(rival) > MAX_ANSWER for rival in rivals):
         return Extraction(answer=None, reason="conflict", rule="answer_tag")
     return _checked(answer, "answer_tag", (offset + start, offset + start + len(text)), rivals=rivals)

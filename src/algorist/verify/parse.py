@@ -208,12 +208,21 @@ class Parser:
         if token.kind == "num":
             return True
         if token.kind == "let":
-            return not (token.text in units.WORDS or token.text in STOPS or names.is_noun(token.text))
+            return not self.is_glue(token.text) and not (
+                token.text in units.WORDS or token.text in STOPS or names.is_noun(token.text)
+            )
         if token.text == "|":
             return self.bars == 0
         if token.kind == "op":
             return token.text in ("(", "[", "{")
         return token.kind == "cmd" and token.text not in NOT_OPERANDS
+
+    def is_glue(self, text: str) -> bool:
+        """`of the pie`, `by symmetry`: short words between a value and a noun, not products of letters."""
+        following = self.peek(1)
+        return text in ("of", "the", "per") or (
+            text in ("by", "at", "in", "as", "on") and following.kind == "let" and names.is_noun(following.text)
+        )
 
     @staticmethod
     def starts_function(token: Token) -> bool:

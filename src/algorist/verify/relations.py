@@ -221,6 +221,11 @@ def _named(a: Node, b: Node, prover: Prover) -> Finding:
     values = tuple(m.args[1] for m in _in_order(named.args))
     if other.op == "rel" and other.name == "=" and other.args[0] in {m.args[0] for m in named.args}:
         return compare.different("string", "size")
+    if other.op == "rel" and other.name == "=" and other.args[0].op in ("tuple", "interval"):  # (m, b) = (2, 3)
+        left = {m.args[0]: m.args[1] for m in named.args}
+        if set(other.args[0].args) == left.keys() and other.args[1].op == other.args[0].op:
+            order = [left[name] for name in other.args[0].args]
+            return compare.all_of(list(zip(order, other.args[1].args, strict=False)), prover)
     if other.op == "rel":
         parts = _parts(other)
         if not isinstance(parts, str) and parts[1].op in ("tuple", "interval"):
