@@ -69,6 +69,7 @@ _HEDGES = frozenset(
         "for",
     ]
 )
+_UNIVERSAL = (["for", "all"], ["for", "every"], ["for", "any"], ["for", "each"])
 _ZH_HEDGE = re.compile("到|至|以上|以下|左右|不|超过|或者|错")
 _LEADS = frozenset(
     [
@@ -181,6 +182,8 @@ def _spoken(tokens: list[Token], index: int) -> bool:
 
 def _with_tail(value: Node, tail: list[Token], money: str) -> Node:
     words = [t.text for t in tail]
+    if [word.lower() for word in words[:2]] in _UNIVERSAL:
+        return value
     if any(word.lower() in _HEDGES or _ZH_HEDGE.search(word) for word in words if word.isalpha()):
         raise Unreadable("grammar")
     if words[0][:1] in _MULTIPLES or words[0] in _MULTIPLES:
