@@ -47,14 +47,16 @@ def test_the_digest_ignores_how_a_recipe_is_written_and_sees_every_value(tmp_pat
     assert load(NANO, ["rl.optimizer.lr=1.6e-4"]).digest not in digests
 
 
-def test_origins_tell_file_lines_from_overrides_from_defaults() -> None:
-    resolved = load(ROOT / "recipes" / "quickstart.yaml", ["rl.updates=7", "problems.source.count=2000"])
+def test_origins_tell_file_lines_from_overrides_from_defaults(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"extends: {ROOT / 'recipes' / 'nano' / 'arithmetic.yaml'}\n\nname: mine\n")
+    resolved = load(mine, ["rl.updates=7", "problems.source.count=2000"])
     assert resolved.origins["rl.updates"] == "--set rl.updates=7"
     assert resolved.origins["problems.source[0].count"] == "--set problems.source.count=2000"
-    assert resolved.origins["name"].endswith("quickstart.yaml:3")
+    assert resolved.origins["name"].endswith("mine.yaml:3")
     assert "nano/arithmetic.yaml:" in resolved.origins["rl.group_size"]
     assert "rl.optimizer.betas" not in resolved.origins
-    assert [path.name for path in resolved.sources] == ["quickstart.yaml", "arithmetic.yaml"]
+    assert [path.name for path in resolved.sources] == ["mine.yaml", "arithmetic.yaml"]
 
 
 def test_the_paper_recipe_states_the_papers_settings() -> None:
