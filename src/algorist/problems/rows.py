@@ -328,5 +328,5 @@ def _optional_module(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as cause:
         raise InputError(
-            f"this source needs the package {name}. Install it with: pip install 'algorist[problems]'"
+            f"this source needs the package {name}. Install it with: pip install -e '.[problems]' in the checkout"
         ) from cause

@@ -115,7 +115,7 @@ def load_key(path: Path) -> Any:
     except ImportError as error:
         raise InputError(
             f"{KEY_VARIABLE} is set, and signing needs the package cryptography, which is not installed. "
-            f"Install it (pip install 'algorist[sign]'), or unset {KEY_VARIABLE}: receipts are then written unsigned."
+            f"Install it (pip install -e '.[sign]' in the checkout), or unset {KEY_VARIABLE}: receipts are then written unsigned."
         ) from error
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
@@ -146,7 +146,7 @@ def new_key(path: Path) -> bytes:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError as error:
         raise InputError(
-            "a key needs the package cryptography, which is not installed. Install it: pip install 'algorist[sign]'"
+            "a key needs the package cryptography, which is not installed. Install it: pip install -e '.[sign]' in the checkout"
         ) from error
     public_path = path.with_name(f"{path.name}.pub")
     for file in (path, public_path):

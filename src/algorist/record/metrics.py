@@ -173,7 +173,7 @@ def open_sink(name: SinkName, *, project: str, run: str, folder: Path) -> Sink:
     except ModuleNotFoundError as error:
         raise InputError(
             f"sink {name!r} needs a package that is not installed ({error.name}). "
-            f"Install it with: pip install 'algorist[{name}]', or take {name!r} out of the recipe"
+            f"Install it with: pip install -e '.[{name}]' in the checkout, or take {name!r} out of the recipe"
         ) from error
     raise InputError(f"sink must be trackio, wandb or tensorboard, got {name!r}")
 
