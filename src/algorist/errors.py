@@ -1,12 +1,12 @@
 """One error tree. Every error a user can cause says what must hold, what was got, where, and what to do.
 
-    AlgoristError                      exit 1   something Algorist did not expect
-    ├── InputError                     exit 2   a recipe, a data file, a model folder or a command line is wrong
-    │   └── RecipeError                exit 2   with file:line and the nearest key
-    ├── AdmissionRefused               exit 3   the machine does not have what the contract asks for
-    ├── GateFailed                     exit 4   a check that the run promised did not hold
-    ├── ResumeMismatch                 exit 5   the run folder belongs to another contract, or its files disagree
-    └── Stopped                        exit 75  stopped on request, after committing
+AlgoristError                      exit 1   something Algorist did not expect
+├── InputError                     exit 2   a recipe, a data file, a model folder or a command line is wrong
+│   └── RecipeError                exit 2   with file:line and the nearest key
+├── AdmissionRefused               exit 3   the machine does not have what the contract asks for
+├── GateFailed                     exit 4   a check that the run promised did not hold
+├── ResumeMismatch                 exit 5   the run folder belongs to another contract, or its files disagree
+└── Stopped                        exit 75  stopped on request, after committing
 """
 
 from __future__ import annotations

@@ -198,7 +198,9 @@ class Group:
     """[G]"""
 
     def __post_init__(self) -> None:
-        assert len(self.rollouts) == len(self.verdicts) == len(self.rewards), "rollouts, verdicts, rewards: equal length"
+        assert len(self.rollouts) == len(self.verdicts) == len(self.rewards), (
+            "rollouts, verdicts, rewards: equal length"
+        )
         strangers = {r.problem_id for r in self.rollouts} - {self.problem_id}
         assert not strangers, f"a group holds one problem only ({self.problem_id}), got {sorted(strangers)}"
 

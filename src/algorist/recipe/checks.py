@@ -102,7 +102,9 @@ def _sources_of_responses(recipe: Recipe) -> Iterator[Finding]:
             message = f"rl.group_size must be 1 for {name} (one worked solution per problem): got {rl.group_size}"
             yield ("rl", "group_size"), message, "Set it to 1."
         if recipe.sft is None:  # else the sft stage's own target
-            yield from _with_solutions(recipe, ("rl", "objective", "name"), f"rl.objective {name}", "Use the sft stage.")
+            yield from _with_solutions(
+                recipe, ("rl", "objective", "name"), f"rl.objective {name}", "Use the sft stage."
+            )
 
 
 def _shaping(recipe: Recipe) -> Iterator[Finding]:
