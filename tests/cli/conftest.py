@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from algorist.cli import main
 
@@ -53,8 +54,15 @@ class Said:
         return value
 
 
+torch.set_num_threads(1)  # threads that wait for each other on busy cores are many times slower
+
+_TRAINING = ("run", "sft", "rl", "resume", "eval", "sample")
+
+
 def cli(*arguments: object) -> Said:
     """Run the command line in this process. An exception that is no AlgoristError passes through: a traceback."""
+    if arguments[0] in _TRAINING and "--threads" not in arguments:
+        arguments = (*arguments, "--threads", 1)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

@@ -62,18 +62,24 @@ def test_a_recipe_for_a_new_model_passes_its_check_and_a_rehearsal(
     assert rehearsal.code == 0, rehearsal.err
 
 
-def test_a_recipe_for_a_model_folder_uses_its_chat_template(
+def test_a_model_folder_is_looked_at_and_what_cannot_fit_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "p.jsonl", [{"problem": f"{a} + {b}", "gold": a + b} for a, b in SUMS])
-    tokenizer = finished / "export"
-    said = cli("init", tokenizer, "data/p.jsonl", "--out", "mine.yaml")
-    # the nano model's context is far too small for a chat template with reasoning: that is said, and nothing written
+    said = cli("init", finished / "export", "data/p.jsonl", "--out", "mine.yaml")
+    assert said.code == 0, said.err
+    assert "context: 48 tokens" in said.err
+    assert "answer_format: first_line" in Path("mine.yaml").read_text()
+    assert cli("recipe", "check", "mine.yaml").code == 0
+    # reasoning through a chat template needs more room than this model has: that is said, and nothing is written
+    worked = [{"problem": f"{a} + {b}", "answer": f"add {a}, then {b}\n#### {a + b}"} for a, b in SUMS]
+    write(tmp_path / "data" / "worked.jsonl", worked)
+    said = cli("init", finished / "export", "data/worked.jsonl", "--out", "worked.yaml")
     assert said.code == 2
-    assert "the model was made for 48" in said.err
-    assert not Path("mine.yaml").exists()
+    assert "was made for 48" in said.err
+    assert not Path("worked.yaml").exists()
 
 
 def test_a_recipe_for_a_real_model_passes_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
