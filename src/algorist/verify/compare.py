@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from algorist.verify import algebra, literals, numeric, radicals, relations, sets, tree, units
+from algorist.verify import algebra, literals, normalise, numeric, radicals, relations, sets, tree, units
 from algorist.verify.tree import Node, Unreadable, num
 
 State = Literal["equal", "different", "unsure", "pending"]
@@ -146,7 +146,9 @@ def _unread(a: Node, b: Node) -> Finding:
     """Texts outside the grammar: the same words with other numbers, March 5 and March 6, are different answers."""
     if a.op == b.op:
         x, y = (_WORD_OR_NUMBER.findall(side.name.casefold()) for side in (a, b))
-        plain = all(part.isalnum() or part in "\\text{},." for part in x)
+        plain = all(part.isalnum() or part in "\\text{},." for part in (*x, *y))
+        if plain and normalise.key(a.name) == normalise.key(b.name):
+            return equal("string")
         if plain and [p for p in x if not p.isdigit()] == [p for p in y if not p.isdigit()]:
             return different("string", "words")
     return unsure("outside_grammar")

@@ -168,7 +168,7 @@ def _compare_trees(left: str, right: str, tolerance: float, prover: Prover, *, g
     try:
         a, b = read(left, grouped=grouped), read(right, grouped=grouped)
         finding = compare.same(a, b, prover)
-        if finding.state == "different" and "text" in (a.op, b.op) and normalise.key(left) == normalise.key(right):
+        if finding.state != "equal" and _are_words(a, b) and normalise.key(left) == normalise.key(right):
             return compare.equal("string")
     except Unreadable as why:
         return compare.unsure(why.reason)
@@ -177,6 +177,14 @@ def _compare_trees(left: str, right: str, tolerance: float, prover: Prover, *, g
     if tolerance > 0 and finding.state in ("different", "pending") and _within(a, b, tolerance):
         return compare.equal("numeric")
     return finding
+
+
+_WORDY = re.compile(r"\\text *\{[A-Za-z0-9 ]+\}")
+
+
+def _are_words(a: Node, b: Node) -> bool:
+    """True where at least one side is words, so that fonts, spaces and case do not count: `\\text{March 3}`."""
+    return any(side.op == "text" or (side.op == "raw" and _WORDY.fullmatch(side.name)) for side in (a, b))
 
 
 def _within(a: Node, b: Node, tolerance: float) -> bool:

@@ -12,6 +12,7 @@ from algorist.verify.tree import Node, num
 
 _TEXT = re.compile(r"\\(?:text|mathrm) *\{([^{}]*)\}")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*([ap])\.?\s*m\.?", re.IGNORECASE)
+_HOUR = re.compile(r"(\d{1,2})\s+([ap])\.?\s*m\.?", re.IGNORECASE)
 _PERIOD = re.compile(r"([-+]?)(\d*\.\d*)\((\d+)\)")
 _BASED = re.compile(
     r"\(?([0-9A-F]+)\)?\s*(?:_ *\{? *\(? *([0-9]+) *\)? *\}?|\(?(?:in )?base[ -]?(\w+)\)?)", re.IGNORECASE
@@ -41,6 +42,8 @@ def whole(text: str) -> Node | None:
     plain = " ".join(_TEXT.sub(r" \1 ", text).split())
     if time := _TIME.fullmatch(plain):
         return Node("time", (), f"{int(time[1])}:{time[2]} {time[3].lower()}m")
+    if hour := _HOUR.fullmatch(plain):
+        return Node("time", (), f"{int(hour[1])}:00 {hour[2].lower()}m")
     if period := _PERIOD.fullmatch(text):
         value = numerals.repeating(period[2] if period[2][:1] != "." else "0" + period[2], period[3])
         return num(-value if period[1] == "-" else value)

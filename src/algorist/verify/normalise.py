@@ -101,6 +101,7 @@ _RENAMED = [
 ]
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:(?:\{,\}|\\comma ) ?\d{3})+)(?!\d)")
 _THIN = re.compile(r"(?<=\d), ?\\! ?(?=\d{3})|(?<=\d)\\! ?, ?(?=\d{3})|(?<=\d)(?:\\[,;!]|~)(?=\d{3})")
+_EMPTY = re.compile(r"(\\(?:circ|pi|infty|degree|%|alpha|beta|theta)) *\{ *\}")
 _PRIMES = re.compile(r"\^ *\{ *((?:\\prime *|')+)\}")
 _TEXT_COMMA = re.compile(r"\\(?:text|mathrm) *\{,\}")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\u20e3\ufeff\u00ad]")
@@ -162,6 +163,7 @@ def _latex(text: str) -> str:
     text = _THOUSANDS.sub(_join_thousands, text)
     text = text.replace(r"\(", " ").replace(r"\)", " ").replace(r"\[", " ").replace(r"\]", " ")
     text = _dollars(text)
+    text = _EMPTY.sub(r"\1 ", text)
     text = _PRIMES.sub(lambda m: "'" * (m[1].count("p") + m[1].count("'")), text)
     for pattern, replacement in _RENAMED:
         text = pattern.sub(replacement, text)

@@ -418,7 +418,11 @@ def _abs(x: Node) -> Node:
     if x.op == "mul":
         c, rest = split_coefficient(x)
         return mul([num(abs(c)), Node("fn", (rest,), "abs")]) if abs(c) != 1 or c < 0 else Node("fn", (x,), "abs")
-    return Node("fn", (neg(x) if leading_sign(x) < 0 else x,), "abs")
+    content = _content(x)
+    if content != 1:
+        x = Node("add", tuple(sorted((mul([num(1 / content), t]) for t in x.args), key=sort_key)))
+    size = Node("fn", (neg(x) if leading_sign(x) < 0 else x,), "abs")
+    return size if content == 1 else mul([num(content), size])
 
 
 def check_size(node: Node) -> Node:
