@@ -1,6 +1,21 @@
 """What a new user meets first: what is missing, which field was taken, what a message says."""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
 from algorist.cli import doctor
+from algorist.cli.look_problems import look_at_problems
+from algorist.errors import InputError
+
+from .conftest import cli
+
+
+def write(path: Path, rows: Sequence[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def test_doctor_looks_for_every_module_that_the_smollm2_loader_needs() -> None:
@@ -10,3 +25,41 @@ def test_doctor_looks_for_every_module_that_the_smollm2_loader_needs() -> None:
 
 def test_doctor_installs_extras_from_the_checkout() -> None:
     assert all(how.startswith(f"pip install -e '.[{name}]'") for name, _, _, how in doctor.EXTRAS)
+
+
+@pytest.mark.parametrize("name", ["final", "result", "final_answer", "label", "target", "value", "gold_answer"])
+def test_a_short_answer_field_is_taken_before_worked_steps(name: str, tmp_path: Path) -> None:
+    fields = look_at_problems(
+        write(tmp_path / "p.jsonl", [{"problem": "180 + 81", name: "261", "steps": "180+81=261"}])
+    )
+    assert (fields.answer, fields.solution, fields.unused) == (name, "steps", ())
+
+
+def test_worked_steps_without_a_mark_are_no_answer_where_another_field_is_short(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"problem": "180 + 81", "ergebnis": "261", "steps": "180+81=261"}]
+    with pytest.raises(InputError, match=r"which field holds the answer\?.*problem, ergebnis, steps.*--answer FIELD"):
+        look_at_problems(write(tmp_path / "p.jsonl", rows))
+
+
+@pytest.mark.parametrize(("end", "separator"), [("", "?"), ("?", ""), (" =", ""), (":", "")])
+def test_init_shows_an_example_and_adds_a_question_mark_only_where_none_is(
+    end: str, separator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"problem": f"{a} + 7{end}", "final": str(a + 7), "level": 3} for a in range(20)]
+    said = cli("init", "-", write(tmp_path / "p.jsonl", rows), "--out", "r.yaml")
+    assert said.code == 0, said.err
+    assert f"the first: question '0 + 7{end}', gold '7'" in said.err
+    assert "fields not used: level" in said.err
+    assert f'format: "{{question}}{separator}"' in Path("r.yaml").read_text()
+
+
+def test_init_tells_question_from_answer_where_only_some_questions_end_in_a_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"problem": f"{a} + 7{'?' * (a % 2)}", "final": str(a + 7)} for a in range(20)]
+    assert cli("init", "-", write(tmp_path / "p.jsonl", rows), "--out", "r.yaml").code == 0
+    assert 'format: "{question}\\n"' in Path("r.yaml").read_text()
+    said = cli("run", "r.yaml", "--dry-run")
+    assert said.code == 0, said.err

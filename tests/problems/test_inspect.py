@@ -54,8 +54,8 @@ def test_a_field_that_is_mostly_empty_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_usable_field_lists_what_it_has(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no field can be taken for the answer; fields here: question, value\."):
-        look(write(tmp_path, {"question": "a", "value": 1}))
+    with pytest.raises(InputError, match=r"no field can be taken for the answer; fields here: question, size\."):
+        look(write(tmp_path, {"question": "a", "size": 1}))
     with pytest.raises(InputError, match="no field can be taken for the question"):
         look(write(tmp_path, {"ask": "a", "answer": 1}))
 

@@ -142,6 +142,8 @@ def _as_json(
             "answer": problems.fields.answer,
             "solution": problems.fields.solution,
             "gold": problems.fields.gold,
+            "unused": list(problems.fields.unused),
+            "first": {"question": problems.problems[0].question, "gold": problems.problems[0].gold},
             "answers": dict(problems.kinds),
         },
         "question_tokens": list(lengths.question),

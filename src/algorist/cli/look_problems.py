@@ -18,8 +18,13 @@ from algorist.problems.split import distinct
 _LOOKED_AT = 200
 """Rows that the guess is made from."""
 _QUESTION = ("question", "problem", "prompt", "query", "input", "instruction", "task", "text")
-_ANSWER = ("answer", "gold", "final_answer", "expected_answer", "ground_truth", "target", "label", "output", "response")
-_SOLUTION = ("solution", "rationale", "worked_solution", "reasoning", "cot", "steps", "explanation")
+_ANSWER = (
+    "answer", "gold", "gold_answer", "final_answer", "expected_answer", "ground_truth", "final", "result", "target", "label",
+    "expected", "output", "response", "value",
+)  # fmt: skip
+_SOLUTION = ("solution", "rationale", "worked_solution", "reasoning", "cot", "chain_of_thought", "steps", "explanation")
+_SHORT = 40
+"""Characters of the longest value of a field that could be an answer."""
 _ID = ("id", "uid", "problem_id", "unique_id")
 _KINDS = (
     ("whole number", re.compile(r"[-+]?\d{1,3}(,\d{3})+|[-+]?\d+")),
@@ -46,6 +51,11 @@ class ProblemFields:
     fields: tuple[str, ...]
     """All fields of the first rows."""
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Fields that nothing is read from."""
+        return tuple(name for name in self.fields if name not in (self.question, self.answer, self.solution))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemFacts:
@@ -70,6 +80,10 @@ class ProblemFacts:
             f"problems: {self.rows} rows; question in {f.question!r}, answer in {f.answer!r}{mode}{solution}",
             "answers: " + ", ".join(f"{count} {kind}" for kind, count in self.kinds.items()),
         ]
+        first_problem = self.problems[0]
+        found.append(f"the first: question {_brief(first_problem.question)}, gold {_brief(first_problem.gold)}")
+        if unused := f.unused:
+            found.append(f"fields not used: {', '.join(unused)}")
         reasons = Counter(row.reason for row in self.dropped)
         for reason, count in reasons.most_common():
             first = next(row for row in self.dropped if row.reason == reason)
@@ -93,7 +107,7 @@ def look_at_problems(path: Path, *, question: str | None = None, answer: str | N
     solution = _named(names, _SOLUTION)
     found_question = question or _named(names, _QUESTION) or _longest(rows, names)
     found_answer = answer or _named(names, _ANSWER)
-    if found_answer is None and solution is not None:
+    if found_answer is None and solution is not None and _holds_the_gold(rows, solution, names, found_question):
         found_answer, solution = solution, None  # the gold stands inside the worked solution
     for given, what in ((found_question, "question"), (found_answer, "answer")):
         if given is None or given not in names:
@@ -207,6 +221,21 @@ def _longest(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | N
     """The text field with the longest texts, where there are several; a question is seldom the shortest."""
     texts = [name for name in names if all(isinstance(row.get(name, ""), str) for row in rows)]
     return max(texts, key=lambda name: sum(len(row.get(name, "")) for row in rows)) if len(texts) > 1 else None
+
+
+def _holds_the_gold(
+    rows: Sequence[Mapping[str, Any]], solution: str, names: Sequence[str], question: str | None
+) -> bool:
+    """True where worked solutions mark the gold, are golds themselves, or no other field could hold a short answer."""
+    texts = [str(row.get(solution, "")) for row in rows]
+    if _gold_mode(texts) != "as_is" or all(len(text) <= _SHORT and "=" not in text for text in texts):
+        return True
+    others = [name for name in names if name not in (solution, question, _named(names, _ID))]
+    return not any(all(len(str(row.get(name, ""))) <= _SHORT for row in rows) for name in others)
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def _unique(rows: Sequence[Mapping[str, Any]], name: str | None) -> str | None:

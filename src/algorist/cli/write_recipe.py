@@ -258,7 +258,7 @@ def _prompt(model: "ModelFacts | None", problems: "ProblemFacts", lengths: "Leng
         if lengths.of == "solution" and all(_after_equals(p.solution, p.gold) for p in problems.problems if p.solution):
             where, note = "last_number", 'what follows the last "=" is the answer'
         return (
-            '  format: "{question}?"',
+            f'  format: "{{question}}{_separator(problems)}"',
             '  target: "{answer}"',
             f"  answer_format: {where}  # {note}",
         ), 2
@@ -269,6 +269,12 @@ def _prompt(model: "ModelFacts | None", problems: "ProblemFacts", lengths: "Leng
             "  answer_format: boxed",
         ), 64
     return ('  format: "Question: {question}\\nAnswer:"', "  answer_format: auto"), 16
+
+
+def _separator(problems: "ProblemFacts") -> str:
+    """What tells the question from the answer, as YAML writes it: nothing more where every question ends in a mark."""
+    marked = sum(problem.question.rstrip().endswith(("?", "=", ":")) for problem in problems.problems)
+    return "" if marked == len(problems.problems) else "\\n" if marked else "?"
 
 
 def _after_equals(solution: str, gold: str) -> bool:

@@ -13,7 +13,10 @@ from algorist.problems.config import DatasetsConfig, JsonlConfig, ParquetConfig
 from algorist.problems.rows import Row, last_boxed, raw_rows
 
 _QUESTION = ("question", "problem", "prompt", "query", "instruction", "input", "text")
-_ANSWER = ("answer", "final_answer", "gold", "target", "ground_truth", "label", "expected", "output", "solution")
+_ANSWER = (
+    "answer", "final_answer", "gold", "gold_answer", "expected_answer", "final", "result", "target", "ground_truth", "label",
+    "expected", "output", "value", "solution",
+)  # fmt: skip
 _SOLUTION = ("solution", "rationale", "steps", "reasoning", "explanation", "cot", "chain_of_thought")
 _FAMILY = ("family", "type", "subject", "category", "topic", "subfield")
 _ID = ("id", "unique_id", "uuid", "idx", "index", "problem_id")
