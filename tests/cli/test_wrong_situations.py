@@ -306,7 +306,6 @@ def test_weights_that_are_cut_off_are_named_by_model_show_and_init(place: Path, 
     assert "is not a whole safetensors file" in cli("init", model, "problems.jsonl", "--out", "n.yaml").err
 
 
-@pytest.mark.xfail(strict=False, reason="policy.build.load_folder lets SafetensorError through")
 def test_weights_that_are_cut_off_are_refused_by_a_run(place: Path, model: Path) -> None:
     _cut_off(model)
     code, said = _train(model)
@@ -418,11 +417,7 @@ sys.exit(main(sys.argv[2:]))
     "limit",
     [
         pytest.param(100, id="before anything is written"),
-        pytest.param(
-            12_000,
-            id="at a checkpoint",
-            marks=pytest.mark.xfail(strict=False, reason="record.commit lets safetensors' own I/O error through"),
-        ),
+        pytest.param(12_000, id="at a checkpoint"),
     ],
 )
 def test_a_full_disk_is_told_and_leaves_no_half_written_file(limit: int, place: Path) -> None:

@@ -281,10 +281,12 @@ def _stages(prepared: Prepared, session: Session) -> None:
 
 def _export(prepared: Prepared, session: Session) -> None:
     """The Hugging Face folder, committed whole, its manifest digest on the ledger."""
-    facts = {
+    prompt = prepared.recipe.prompt.model_copy(update={"examples": prepared.renderer.examples})
+    facts: dict[str, JSON] = {
         "contract": session.contract,
         "recipe": prepared.recipe.name,
         "weights": weights.weights_digest(session.policy),
+        "prompt": prompt.model_dump(mode="json"),
     }
     if session.folder.export.exists():  # left by a kill between the commit and its event
         import shutil

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from algorist.errors import InputError
 from algorist.policy.config import NewPolicyConfig, PolicyConfig
@@ -52,7 +53,7 @@ def load_folder(path: Path) -> tuple[Any, Any]:
                 path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, local_files_only=True
             )
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise InputError(
             f"{path}: this folder does not load as a causal language model with its tokenizer ({type(error).__name__}: "

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from algorist.digest import JSON, canonical, content_id, digest, sha256
+from algorist.digest import JSON, canonical, digest, sha256
 from algorist.errors import ResumeMismatch
 from algorist.policy.model import CausalPolicy
 
@@ -67,7 +67,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
 
 
 def export(
-    policy: CausalPolicy, folder: Path, *, stop_ids: frozenset[int], card: str, facts: Mapping[str, str]
+    policy: CausalPolicy, folder: Path, *, stop_ids: frozenset[int], card: str, facts: Mapping[str, JSON]
 ) -> None:
     """A Hugging Face folder: config, safetensors, tokenizer, generation config, model card.
 
@@ -84,11 +84,6 @@ def export(
         policy.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     (folder / "algorist.json").write_bytes(canonical(dict(facts)))
-
-
-def config_id(policy: CausalPolicy) -> str:
-    """A short id of the architecture."""
-    return content_id(json.dumps(policy.model.config.to_dict(), sort_keys=True, default=str))
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -16,6 +16,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from safetensors import SafetensorError
+
 from algorist.digest import JSON, canonical, file_digest, sha256
 from algorist.errors import InputError
 from algorist.record.moments import reach
@@ -315,13 +317,22 @@ def disk_full_is_told(path: Path) -> Iterator[None]:
     """Turn 'no space left', 'quota exceeded' and 'file too large' from the system into one DiskFull with the path."""
     try:
         yield
+    except SafetensorError as error:  # its writer reports the system's error as text
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None or int(code[1]) not in _FULL:
+            raise
+        raise DiskFull(_full(path, os.strerror(int(code[1])))) from error
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise DiskFull(
-            f"{path}: could not be written, the disk or quota is full ({error.strerror}). "
-            "Nothing half written was left; free some space and go on with: algorist resume RUN"
-        ) from error
+        raise DiskFull(_full(path, error.strerror)) from error
+
+
+def _full(path: Path, reason: str | None) -> str:
+    return (
+        f"{path}: could not be written, the disk or quota is full ({reason}). Nothing half written was left; free some "
+        "space and go on with: algorist resume RUN"
+    )
 
 
 def append_durably(file: FileIO, data: bytes, path: Path) -> None:
