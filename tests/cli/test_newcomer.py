@@ -63,3 +63,19 @@ def test_init_tells_question_from_answer_where_only_some_questions_end_in_a_mark
     assert 'format: "{question}\\n"' in Path("r.yaml").read_text()
     said = cli("run", "r.yaml", "--dry-run")
     assert said.code == 0, said.err
+
+
+def test_eval_says_how_many_of_the_problems_were_trained_on(finished: Path, tmp_path: Path) -> None:
+    problems = finished.parent / "problems.jsonl"
+    said = cli("eval", finished, "--problems", problems, "--out", tmp_path / "a", "--json")
+    assert said.code == 0, said.err
+    trained = said.json["evaluations"][0]["trained_on"]
+    assert 8 < trained <= 20  # 24 problems, 4 of them held out, 8 shown in SFT
+    assert f"WARNING: {trained} of 24 of these problems were trained on" in said.err
+    assert json.loads((tmp_path / "a" / "problems.json").read_text())["trained_on"] == trained
+    new = write(tmp_path / "new.jsonl", [{"question": f"{a} + 12", "answer": str(a + 12)} for a in range(4)])
+    said = cli("eval", finished, "--problems", new, "--out", tmp_path / "b", "--json")
+    assert said.json["evaluations"][0]["trained_on"] == 0
+    assert "WARNING" not in said.err
+    own = cli("eval", finished, "--out", tmp_path / "c", "--json")
+    assert own.json["evaluations"][0]["trained_on"] == 0

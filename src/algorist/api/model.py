@@ -199,6 +199,46 @@ def own_problems(recipe: Recipe, run: Path | None) -> Any:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedOn:
+    """What a run learned from, as far as its files tell."""
+
+    ids: frozenset[str]
+    """Content ids of problems."""
+    questions: frozenset[str]
+    """Keys of the questions whose text is known; they match whatever the gold is."""
+    unknown: str
+    """What could not be known, in words; empty where everything is."""
+
+
+def trained_on(recipe: Recipe, run: Path) -> TrainedOn:
+    """Problems that a run sampled from in RL (its rollouts) or was shown in SFT (its recipe's split, read again)."""
+    from algorist.problems.split import question_key
+
+    ids: set[str] = set()
+    for path in sorted((run / "rollouts").glob("*.parquet")):
+        ids.update(_problem_ids(path))
+    try:
+        own = own_problems(recipe, run)
+    except (InputError, OSError) as error:
+        why = f"the run's own problems cannot be read again ({error})"
+        return TrainedOn(ids=frozenset(ids), questions=frozenset(), unknown=why)
+    if recipe.sft is not None:
+        ids.update(problem.id for problem in own.sft)
+    known = frozenset(question_key(p.question) for p in (*own.train, *own.sft) if p.id in ids)
+    return TrainedOn(ids=frozenset(ids), questions=known, unknown="")
+
+
+def _problem_ids(path: Path) -> set[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return set(pq.ParquetFile(path).read(columns=["problem_id"])["problem_id"].to_pylist())
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: must be a Parquet file of rollouts, could not be read ({error})") from error
+
+
 def _budget(recipe: Recipe) -> int:
     if recipe.evaluate.response_tokens is not None:
         return recipe.evaluate.response_tokens

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ class Suite:
     problems: "tuple[Problem, ...]"
     dropped: tuple[str, ...]
     """What was left out while reading, in words."""
+    trained_on: int | None = None
+    """Problems that the run learned from; None where the model is no run, or where that cannot be known."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -69,7 +71,7 @@ def evaluate_verb(arguments: argparse.Namespace) -> int:
     set_threads(arguments.threads)
     prompt, suites = _given_suites(arguments)
     model = open_model(arguments.model, prompt=prompt, prompt_from=f"of {arguments.recipe}")
-    suites = suites or _own_suite(model, arguments.model)
+    suites = _with_training(suites, model) if suites else _own_suite(model, arguments.model)
     cfg = _settings(arguments, model)
     say(f"model: {model.folder}, prompts {model.prompt_from}")
     found: list[tuple[Suite, Measured]] = []
@@ -77,6 +79,11 @@ def evaluate_verb(arguments: argparse.Namespace) -> int:
         say(
             f"{suite.name}: {len(suite.problems)} problems, {int(cfg.greedy)} greedy and {cfg.samples} sampled responses each"
         )
+        if suite.trained_on:
+            say(
+                f"  WARNING: {suite.trained_on} of {len(suite.problems)} of these problems were trained on: what follows is "
+                "no measure of new problems. A run's own held-out: leave out --problems, or give --recipe"
+            )
         for line in suite.dropped[:5]:
             say(f"  left out: {line}")
         if len(suite.dropped) > 5:
@@ -174,7 +181,26 @@ def _own_suite(model: "OpenModel", path: Path) -> list[Suite]:
             "--recipe RECIPE or --suite NAME=FILE."
         )
     problems = own_problems(model.recipe, model.run).heldout[: model.recipe.evaluate.problems]
-    return [Suite(name="heldout", problems=problems, dropped=())]
+    return [Suite(name="heldout", problems=problems, dropped=(), trained_on=0)]
+
+
+def _with_training(suites: "list[Suite]", model: "OpenModel") -> "list[Suite]":
+    """The suites, each with how many of its problems the run learned from."""
+    from algorist.api.model import trained_on
+    from algorist.problems.split import question_key
+
+    if model.run is None or model.recipe is None:
+        return suites
+    known = trained_on(model.recipe, model.run)
+    counts = [
+        sum(p.id in known.ids or question_key(p.question) in known.questions for p in suite.problems)
+        for suite in suites
+    ]
+    if known.unknown:
+        say(f"note: {known.unknown}; problems of its SFT are not recognised below")
+        some = [count or None for count in counts]  # none found is then no proof
+        return [replace(suite, trained_on=count) for suite, count in zip(suites, some, strict=True)]
+    return [replace(suite, trained_on=count) for suite, count in zip(suites, counts, strict=True)]
 
 
 def _settings(arguments: argparse.Namespace, model: "OpenModel") -> "EvaluateConfig":
@@ -214,6 +240,7 @@ def _write(path: Path, suite: Suite, measured: "Measured", model: "OpenModel") -
         **measured.result.to_json(),
         "dropped": [*suite.dropped, *measured.dropped],
         "prompts": model.prompt_from,
+        "trained_on": suite.trained_on,
     }
     atomic_write(path, (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
@@ -223,6 +250,7 @@ def _figures(found: "Sequence[tuple[Suite, Measured]]") -> "list[JSON]":
         {
             **{name: value for name, value in measured.result.to_json().items() if name != "per_problem"},
             "dropped": [*suite.dropped, *measured.dropped],
+            "trained_on": suite.trained_on,
         }
         for suite, measured in found
     ]

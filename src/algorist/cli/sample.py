@@ -21,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("sample", help=text, description=text)
     parser.add_argument("model", type=Path, help="a run folder, its export, or a Hugging Face model folder")
     parser.add_argument("question", nargs="?", help="what to ask; without it, lines of standard input are asked")
-    parser.add_argument("-n", type=int, default=4, help="responses per question (default 4)")
+    parser.add_argument("-n", "--n", type=int, default=4, help="responses per question (default 4)")
     parser.add_argument("--greedy", action="store_true", help="the likeliest response only")
     parser.add_argument("--temperature", type=float, default=1.0, help="default 1")
     parser.add_argument("--top-p", type=float, default=1.0, help="default 1")
