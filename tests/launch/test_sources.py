@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from algorist.errors import Stopped
+from algorist.launch.audit import audit
 from algorist.launch.prepare import prepare
 from algorist.launch.run import resume, run
 from algorist.objective.registry import METHODS
@@ -200,6 +201,15 @@ def test_the_contract_of_a_run_names_where_its_responses_come_from(case) -> None
     _, resolved, finished = case
     contract = json.loads((finished.folder / "contract.json").read_bytes())
     assert contract["recipe"]["rl"]["objective"]["name"] == resolved.recipe.rl.objective.name
+
+
+def test_an_audit_finds_the_same_again(case) -> None:
+    name, _, finished = case
+    checks = {check.name: check for check in audit(finished.folder).checks}
+    assert not {key: check.faults for key, check in checks.items() if check.faults}
+    replayed = checks["log-probabilities"].looked_at
+    assert replayed.startswith("skipped" if name == "sft" else "batch 0 by step-30, batch 2 by step-32")
+    assert not checks["advantages"].looked_at.startswith("skipped")
 
 
 @pytest.mark.slow

@@ -195,15 +195,15 @@ class _Again:
         rl = self.subject.rl
         if rl is None or rl.source == "dataset":
             return f"skipped: {'no RL stage' if rl is None else 'worked solutions were not sampled'}", iter(())
-        sources: list[tuple[int, Path]] = []
+        sources: dict[int, Path] = {}  # of several checkpoints before one batch (SFT has many) the newest sampled it
         for path in commit.numbered(e.folder.checkpoints):
             batches = _batches_done(path)
             if batches is not None and batches in self.stored:
-                sources.append((batches, path))
+                sources[batches] = path
 
         def faults() -> Iterator[str]:
             policy = copy_policy(self.subject.policy)
-            for index, checkpoint in sources:
+            for index, checkpoint in sources.items():
                 kept = checkpoint / "reference.safetensors"  # offline rollouts come from the policy as RL found it
                 if rl.source == "online" or not kept.is_file():
                     kept = checkpoint / "weights.safetensors"
@@ -221,7 +221,7 @@ class _Again:
                         f"{_statistic(found, broken[0].statistic):.4g} nats, at most {broken[0].nats:g} allowed"
                     )
 
-        words = ", ".join(f"batch {i} by {p.name}" for i, p in sources)
+        words = ", ".join(f"batch {i} by {p.name}" for i, p in sources.items())
         return words or "skipped: no kept checkpoint is followed by a batch", faults()
 
     def weights(self, e: Evidence) -> tuple[str, Iterator[str]]:
