@@ -21,6 +21,7 @@ from algorist.record.ledger import Counts, EventKind, Ledger, counts
 from algorist.record.metrics import Metrics, open_sink
 from algorist.record.run_folder import RunFolder
 from algorist.report import build as build_report
+from algorist.reward.reward import source_digest
 from algorist.stages.evaluate import evaluate_policy
 from algorist.stages.listener import Listener
 from algorist.stages.rl import train_rl
@@ -141,7 +142,7 @@ def make_contract(prepared: Prepared) -> dict[str, JSON]:
     recipe, policy = prepared.recipe, prepared.policy
     problems = prepared.problems
     settings = recipe.model_dump(mode="json")
-    return contracts.build(
+    document = contracts.build(
         recipe=settings,
         recipe_digest=sha256(canonical(settings)),
         policy={
@@ -163,6 +164,7 @@ def make_contract(prepared: Prepared) -> dict[str, JSON]:
         formulas=formulas(recipe),
         notes=prepared.notes,
     )
+    return {**document, "reward": {"name": recipe.reward.name, "source": source_digest(prepared.task.reward)}}
 
 
 def formulas(recipe: Recipe) -> dict[str, JSON]:

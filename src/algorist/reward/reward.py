@@ -9,7 +9,9 @@ import importlib.metadata
 import inspect
 import math
 from collections.abc import Callable
+from pathlib import Path
 
+from algorist.digest import file_digest
 from algorist.errors import InputError
 from algorist.flow import Finish, Outcome, Problem, Reward, Rollout, Verdict
 
@@ -81,6 +83,19 @@ def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict:
     if reward.value is not None and not math.isfinite(reward.value):
         return Reward(value=None, error=f"reward: must be finite, got {reward.value}")
     return reward
+
+
+def source_digest(function: RewardFunction) -> str:
+    """sha256 of the file that defines a reward, so that a contract knows the user's code too; "" where there is no file.
+
+    >>> len(source_digest(exact)), source_digest(max)
+    (64, '')
+    """
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:  # a builtin, or an object without source
+        return ""
+    return file_digest(Path(file)) if file is not None and Path(file).is_file() else ""
 
 
 def _import(name: str) -> object:
