@@ -95,3 +95,16 @@ def _headline(result: EvaluationResult) -> Estimate | None:
     if result.mean_at:
         return result.mean_at[max(result.mean_at)]
     return result.greedy
+
+
+def recorded(session: Session) -> set[str]:
+    """Names of the gates judged since the last contract or refusal."""
+    names: set[str] = set()
+    for event in session.ledger.events:
+        if event.kind in (EventKind.CONTRACT, EventKind.REFUSED):
+            names.clear()
+        elif event.kind in (EventKind.GATE, EventKind.ADMISSION):
+            names.add(str(event.payload.get("name")))
+        elif event.kind is EventKind.REPLAY_CHECK:
+            names.add("replay")
+    return names

@@ -129,10 +129,13 @@ def canary_gate(subject: Subject) -> Gate:
         "reward_wrong": _mean(paid[False]),
     }
 
-    def gate(verdict: Verdict, cause: str = "", remedy: str = "") -> Gate:
+    def gate(
+        verdict: Verdict, cause: str = "", remedy: str = "", *,
+        value: float | None = len(wrong), unit: str = "known answers misjudged",
+    ) -> Gate:  # fmt: skip
         return Gate(
-            name="verifier_canary", value=len(wrong), threshold=0, unit="known answers misjudged", verdict=verdict,
-            cause=cause, remedy=remedy, figures=figures,
+            name="verifier_canary", value=value, threshold=0, unit=unit, verdict=verdict, cause=cause, remedy=remedy,
+            figures=figures,
         )  # fmt: skip
 
     if wrong:
@@ -156,6 +159,8 @@ def canary_gate(subject: Subject) -> Gate:
             verdict=Verdict.FAILED,
             cause=cause,
             remedy="Try the reward on a right and a wrong answer by hand; it must be finite and pay the right one more.",
+            value=lost or _margin(paid),
+            unit="known answers without a reward" if lost else "more reward for a right answer than for a wrong one",
         )
     return gate(Verdict.PASSED)
 
@@ -289,6 +294,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _pays_more(paid: dict[bool, list[float | None]]) -> bool:
+def _margin(paid: dict[bool, list[float | None]]) -> float | None:
+    """Mean reward of right answers less that of wrong ones."""
     right, wrong = _mean(paid[True]), _mean(paid[False])
-    return right is not None and wrong is not None and right > wrong
+    return None if right is None or wrong is None else right - wrong
+
+
+def _pays_more(paid: dict[bool, list[float | None]]) -> bool:
+    margin = _margin(paid)
+    return margin is not None and margin > 0

@@ -14,7 +14,7 @@ from algorist.policy.model import CausalPolicy
 from algorist.problems.order import ProblemOrder
 from algorist.qualify import data, memory, policy_gates, replay, rollouts, routers, signal
 from algorist.qualify.admit import measure_admission
-from algorist.qualify.closing import counts_gate, outcome_gate
+from algorist.qualify.closing import counts_gate, outcome_gate, recorded
 from algorist.qualify.diagnose import Cause, Older, diagnose
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.replay import Bound
@@ -87,13 +87,13 @@ class RunGates:
 
     def before_training(self, session: Session) -> None:
         """Preflight at the start of a run; admission whenever a process takes it over."""
-        known = _recorded(session)
+        known = recorded(session)
         failed: list[Gate] = []
         fresh = "data" not in known
         for gate in preflight(self.subject) if fresh else [timed(lambda: measure_admission(self.subject))]:
             if fresh or not gate.passed:
                 _append(session, gate)
-            if gate.verdict in (Verdict.FAILED, Verdict.REPORTED):
+            if gate.verdict is Verdict.REPORTED:  # a failed one is said by the error it ends in
                 session.listener.say(gate.sentence)
             if not gate.passed:
                 failed.append(gate)
@@ -112,17 +112,22 @@ class RunGates:
         session.listener.say("gates before training: all passed")
 
     def before_update(self, session: Session, trainer: Trainer, batch: Batch, rows: Rows) -> Figures:
-        """The batch is what the contract says; its policy is the trainer's; batch 0 shows that there is a signal."""
+        """The batch is what the contract says; its policy is the trainer's; the first one shows that there is a signal.
+
+        First is batch 0, and after an amendment the next batch: a new contract is judged on what is sampled under it.
+        """
         rl = self.subject.rl
         assert rl is not None, "a batch comes from RL"
-        due = batch.index % rl.replay.every == 0
-        self._check_rollouts(session, trainer, batch, thorough=due)
+        known = recorded(session)
+        due = batch.index % rl.replay.every == 0 or "replay" not in known
+        self._check_rollouts(session, trainer, batch, thorough=due, first=batch.index == 0 or "rollouts" not in known)
         contrast = signal.Contrast.of(batch.groups)
         if batch.index == 0:
             gate = policy_gates.parents_gate(self.subject, trainer.reference) if trainer.reference else None
             if gate is not None and not gate.passed:
                 _append(session, gate)
                 refuse(session, [gate])
+        if batch.index == 0 or "signal" not in known:
             self._check_signal(session, trainer, contrast, batch)
         if due:
             self._check_replay(session, trainer, batch, rows)
@@ -139,6 +144,7 @@ class RunGates:
         if cap is not None:
             self._check_resident(session, cap)
         trips = self._watch.see(figures)
+        ending = next((trip for trip in trips if trip.rule.action != "report"), None)
         for trip in trips:
             payload: dict[str, JSON] = {
                 "name": "watch",
@@ -153,17 +159,17 @@ class RunGates:
                 "remedy": trip.remedy,
             }
             session.ledger.append(EventKind.GATE, policy_version=trainer.applied, payload=payload)
-            session.listener.say(trip.sentence)
-        for trip in trips:
-            if trip.rule.action == "pause":
-                session.save(trainer, announce=session.due())
-                raise Stopped(f"{trip.sentence} Everything is saved; go on with: algorist resume {session.folder.root}")
-            if trip.rule.action == "stop":
-                raise GateFailed(trip.sentence)
+            if trip is not ending:  # that one is said by the error below
+                session.listener.say(trip.sentence)
+        if ending is not None and ending.rule.action == "pause":
+            session.save(trainer, announce=session.due())
+            raise Stopped(f"{ending.sentence} Everything is saved; go on with: algorist resume {session.folder.root}")
+        if ending is not None:
+            raise GateFailed(ending.sentence)
 
     def before_export(self, session: Session) -> None:
         """Everything promised was done, and the last weights still replay."""
-        done = {str(e.payload.get("name")) for e in session.ledger.events if e.kind is EventKind.GATE}
+        done = recorded(session)
         failed = []
         for name, judge in (
             ("counts", lambda session: counts_gate(session, self.subject.rl)),
@@ -190,7 +196,7 @@ class RunGates:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _check_rollouts(self, session: Session, trainer: Trainer, batch: Batch, *, thorough: bool) -> None:
+    def _check_rollouts(self, session: Session, trainer: Trainer, batch: Batch, *, thorough: bool, first: bool) -> None:
         rl, task = self.subject.rl, self.subject.task
         assert rl is not None, "a batch comes from RL"
         promise = rollouts.Promise(
@@ -212,7 +218,7 @@ class RunGates:
             )  # fmt: skip
             _append(session, gate)
             raise GateFailed(gate.sentence)
-        if batch.index == 0:  # later batches are checked too; only a broken rule is worth a line
+        if first:  # later batches are checked too; only a broken rule is worth a line
             _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED))
 
     def _decode(self, ids: Iterable[int]) -> str:
@@ -223,25 +229,28 @@ class RunGates:
         cfg = self.subject.cfg.signal
         groups = list(batch.groups)
         if contrast.mixed_share < cfg.minimum_useful_share and len(groups) < cfg.prompts:
-            groups += self.sample_groups(cfg.prompts, trainer.applied, skip=len(groups))
+            groups += self.sample_groups(cfg.prompts, trainer.applied, skip=len(groups), first=batch.index)
             contrast = signal.Contrast.of(groups)
         gate = signal.judge(contrast, minimum=cfg.minimum_useful_share, refuse=cfg.action == "refuse")
         _append(session, gate)
         if not gate.passed:
             refuse(session, [gate])
 
-    def sample_groups(self, count: int, version: int, *, skip: int = 0) -> list[Group]:
-        """Groups of the problems that the first batches will hold, sampled, graded and paid as there."""
+    def sample_groups(self, count: int, version: int, *, skip: int = 0, first: int = 0) -> list[Group]:
+        """Groups of the problems that the batches from `first` on will hold, sampled, graded and paid as there."""
         rl, task = self.subject.rl, self.subject.task
         assert rl is not None, "groups are those of RL"
         total = min(count, len(self._order.ids))
-        chosen = [self._problems[i] for i in self._order.at(0, total)[skip:]]
+        size = rl.prompts_per_batch
+        ahead = (i for k in range(-(-total // size)) for i in self._order.at(first + k, size))
+        ids = list(dict.fromkeys(ahead)) if first else self._order.at(0, total)
+        chosen = [self._problems[i] for i in ids[skip:total]]
         if not chosen:
             return []
         prompts = [task.prompts[p.id] for p in chosen]
         made = self.subject.engine.generate(
             prompts, num_samples=rl.group_size, plan=self.subject.plan, policy_version=version, seed=self.subject.seed,
-            salt="batch-0",
+            salt=f"batch-{first}",
         )  # fmt: skip
         groups = []
         for problem, group in zip(chosen, made, strict=True):
@@ -380,14 +389,3 @@ def _append(session: Session, gate: Gate) -> None:
         wall |= {"cause": payload["cause"], "remedy": payload["remedy"]}
         payload |= {"cause": "", "remedy": ""}
     session.ledger.append(kind, policy_version=session.position.applied, payload=payload, wall=wall)
-
-
-def _recorded(session: Session) -> set[str]:
-    """Names of the gates judged since the last contract or refusal."""
-    names: set[str] = set()
-    for event in session.ledger.events:
-        if event.kind in (EventKind.CONTRACT, EventKind.REFUSED):
-            names.clear()
-        elif event.kind in (EventKind.GATE, EventKind.ADMISSION):
-            names.add(str(event.payload.get("name")))
-    return names

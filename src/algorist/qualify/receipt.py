@@ -193,11 +193,20 @@ def judge(events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
 
 
 def gates(events: Sequence[Event]) -> list[JSON]:
-    """The closed list, each gate with its last verdict; one that was never judged is `missing`."""
+    """The closed list, each gate with its last verdict; one that was never judged is `missing`.
+
+    An amendment clears the verdicts. Those on sampled batches stay until a batch is sampled under the new contract, unless
+    the amendment changed their settings: where no batch follows, they still speak of every batch there is.
+    """
     last: dict[str, Event] = {}
+    older: set[str] = set()
     for event in events:
         if event.kind is EventKind.CONTRACT:
-            last.clear()
+            older = {name for name in _ON_BATCHES if name in last and not _touches(event, _ON_BATCHES[name])}
+            last = {name: last[name] for name in older}
+        elif event.kind is EventKind.ROLLOUT_BATCH and older:
+            last = {name: verdict for name, verdict in last.items() if name not in older}
+            older = set()
         elif event.kind is EventKind.REPLAY_CHECK:
             last["replay"] = (
                 event if last.get("replay") is None or last["replay"].payload.get("passed") else last["replay"]
@@ -205,6 +214,23 @@ def gates(events: Sequence[Event]) -> list[JSON]:
         elif event.kind in (EventKind.GATE, EventKind.ADMISSION):
             last[str(event.payload.get("name"))] = event
     return [_gate(name, last.get(name)) for name in GATES]
+
+
+_ON_BATCHES: Final[Mapping[str, tuple[str, ...]]] = {
+    "signal": ("recipe.qualify.signal",),
+    "rollouts": (),
+    "replay": ("recipe.rl.replay", "recipe.qualify.float32"),
+}
+"""Gates judged on batches -> the settings that their verdict depends on besides the batches."""
+
+
+def _touches(amendment: Event, settings: Sequence[str]) -> bool:
+    """True where an amendment changed one of the settings, or does not say what it changed."""
+    changes = amendment.payload.get("changes")
+    if not isinstance(changes, Sequence) or isinstance(changes, str):
+        return True
+    changed = [str(change).split(":", 1)[0] for change in changes]
+    return any(c == s or c.startswith(f"{s}.") or s.startswith(f"{c}.") for c in changed for s in settings)
 
 
 def _gate(name: str, event: Event | None) -> dict[str, JSON]:

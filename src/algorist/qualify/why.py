@@ -106,13 +106,16 @@ def _remedy(status: str, events: Sequence[Event], folder: RunFolder) -> str:
             f"Try other figures, under a contract that names this one: algorist resume {folder.root} --amend --set "
             "qualify.memory.trainer_allocator_cap_gib=..."
         )
+    begun = max((i for i, e in enumerate(events) if e.kind is EventKind.CONTRACT), default=0)
     remedies = [
         str(e.payload.get("remedy"))
-        for e in events
+        for e in events[begun:]
         if e.kind in (EventKind.GATE, EventKind.ADMISSION)
         and e.payload.get("passed") is False
         and e.payload.get("remedy")
     ]
     if remedies:
         return " ".join(dict.fromkeys(remedies))
+    if events[-1].kind is EventKind.CLOSED:
+        return "The run is finished and its receipt stays as it is. Repair the cause, and start a new run."
     return "Start a new run, or repair the cause and go on: algorist resume RUN --amend."
