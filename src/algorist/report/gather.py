@@ -14,6 +14,7 @@ from algorist.record import ledger, metrics
 from algorist.record.ledger import ChainReport, Counts, Event, EventKind
 from algorist.record.metrics import Row
 from algorist.record.run_folder import RunFolder
+from algorist.report.verdict import Judgement, newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class RunData:
     """After against before, where both exist."""
     wall_s: float | None
     """Seconds from the first to the last event."""
+    judgement: Judgement
+    """What the newest receipt says."""
     notes: tuple[str, ...]
     """What could not be read, in words."""
 
@@ -94,6 +97,26 @@ class RunData:
     def closed(self) -> bool:
         """True where the run ended in good order."""
         return bool(self.events) and self.events[-1].kind is EventKind.CLOSED
+
+    @property
+    def before_label(self) -> str:
+        """What 'before' means in this run: before RL, after SFT, where the ledger shows that order."""
+        taught = False
+        for event in self.events:
+            taught |= event.kind is EventKind.UPDATE_APPLIED and event.payload.get("stage") == "sft"
+            if event.kind is EventKind.EVALUATION_COMPLETED and event.payload.get("name") == "before":
+                return "before RL (after SFT)" if taught else "before"
+        return "before"
+
+    @property
+    def amendments(self) -> tuple[str, ...]:
+        """The contracts that were replaced, oldest first, in words."""
+        return tuple(
+            f"event {e.seq}: contract {str(e.payload['amends'])[:12]} replaced by {e.contract[:12]}"
+            + (f" ({'; '.join(map(str, changes))})" if isinstance(changes := e.payload.get("changes"), list) else "")
+            for e in self.events
+            if e.kind is EventKind.CONTRACT and e.payload.get("amends")
+        )
 
     def _said(self, key: str) -> Any:
         """From contract.json, else from the ledger's contract event, its wall part included."""
@@ -138,6 +161,7 @@ def gather(run: Path) -> RunData:
         others=tuple(evaluations[name] for name in sorted(evaluations)),
         comparison=compare(before, after) if before and after else None,
         wall_s=wall_seconds(events),
+        judgement=newest(folder, chain.head),
         notes=tuple(notes),
     )
 

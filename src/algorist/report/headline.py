@@ -47,15 +47,16 @@ def took(data: RunData) -> str:
 
 def status(data: RunData) -> str:
     """Finished, refused, or not finished."""
-    if any(e.kind is EventKind.REFUSED for e in data.events):
+    if data.events and data.events[-1].kind is EventKind.REFUSED:
         return "refused"
     return "finished" if data.closed else "not finished"
 
 
 def _trained(data: RunData) -> str:
     if status(data) == "refused":
-        event = next(e for e in data.events if e.kind is EventKind.REFUSED)
-        return f"Refused before training: {event.payload.get('reason', 'see the ledger')}."
+        said = data.events[-1].payload
+        reason = str(said.get("message") or said.get("reason") or "see the ledger")
+        return f"Refused before training: {reason.rstrip('.')}."
     rl = data.recipe.get("rl")
     method = _method(rl) if isinstance(rl, Mapping) else ""
     who = _policy(data)
@@ -72,16 +73,17 @@ def _came_of_it(data: RunData) -> str:
     c = data.comparison
     if data.before and data.after and c and c.greedy and data.before.greedy and data.after.greedy:
         was, now = data.before.greedy, data.after.greedy
+        when = "" if data.before_label == "before" else f" {data.before_label}"
         verb = "rose" if c.greedy.difference.low > 0 else "fell" if c.greedy.difference.high < 0 else "went"
         apart = "the two intervals are separate" if was.separate_from(now) else "the two intervals overlap"
         return (
-            f"On {plural(data.after.problems, 'held-out problem')} greedy accuracy {verb} from {percent(was.value)} "
+            f"On {plural(data.after.problems, 'held-out problem')} greedy accuracy {verb} from {percent(was.value)}{when} "
             f"to {percent(now.value)}; {apart}. {c.greedy.better} problems were newly solved, {c.greedy.worse} lost."
         )
     if data.after and data.after.greedy:
         return f"Greedy accuracy afterwards is {percent(data.after.greedy.value)}; there is no evaluation from before."
     if data.before and data.before.greedy:
-        return f"Greedy accuracy before RL is {percent(data.before.greedy.value)}; there is no evaluation from after."
+        return f"Greedy accuracy {data.before_label} is {percent(data.before.greedy.value)}; there is no evaluation from after."
     return "No evaluation was completed, so nothing is known about what it learned."
 
 

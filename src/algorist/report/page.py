@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -18,9 +18,12 @@ from algorist.report.findings import findings
 from algorist.report.gather import RunData, gather, moment
 from algorist.report.headline import counted, sentence, took
 from algorist.report.html import Child, Safe, el, join
+from algorist.report.verdict import NOT_JUDGED
 from algorist.report.words import duration, percent, points, yaml_like
 
 _EVENTS_SHOWN: Final = 400
+_TEXT_SHOWN: Final = 160
+"""Characters of one value in the ledger's table."""
 _ORDER: Final = ("estimator", "std", "epsilon", "reduction", "denominator", "kl", "ratio", "clip", "importance")
 """Formulas in reading order; others follow by name."""
 
@@ -115,12 +118,25 @@ def _result(data: RunData, notes: Sequence[str]) -> Safe:
     return el(
         "section",
         {"id": "result", "aria-label": "Result"},
+        _verdict(data),
         el("p", {"class": "lead"}, sentence(data)),
         el("div", {"class": "cards"}, cards),
         _list("Worth a look", findings(data), warn=True),
         _list("Not shown on this page", notes, warn=True),
+        _list("Amended: the contract was replaced while the run went on", data.amendments),
         _list("Noted when the run was prepared", data.remarks),
     )
+
+
+def _verdict(data: RunData) -> Safe:
+    found = data.judgement
+    tone = "good" if found.status == "qualified" else "quiet" if found.status == NOT_JUDGED else "bad"
+    words = (
+        f" {'; '.join(found.reasons)}." if found.reasons else " Every gate of the contract was judged and none failed."
+    )
+    receipt = join([" Receipt ", el("code", None, found.receipt)]) if found.receipt else None
+    badge = el("strong", {"class": f"badge {tone}"}, found.status)
+    return el("p", {"class": "verdict"}, badge, words, receipt)
 
 
 def _absent(data: RunData) -> str:
@@ -154,6 +170,7 @@ def _accuracy_card(data: RunData, which: str) -> Safe | None:
             el("span", {"class": "was"}, f"{percent(was.value)} → ") if was else None,
             percent(now.value) if now else "not measured after",
         ),
+        el("p", {"class": "quiet"}, f"{data.before_label} → after") if was and now else None,
         el(
             "p",
             {"class": "quiet"},
@@ -162,14 +179,14 @@ def _accuracy_card(data: RunData, which: str) -> Safe | None:
         )
         if paired
         else None,
-        intervals(_interval_words(title, was, now), was, now),
+        intervals(_interval_words(title, data.before_label, was, now), was, now),
     )
 
 
-def _interval_words(title: str, was: Estimate | None, now: Estimate | None) -> str:
+def _interval_words(title: str, before: str, was: Estimate | None, now: Estimate | None) -> str:
     ends = [
         f"{name} {percent(e.value)}, interval {percent(e.low)} to {percent(e.high)}"
-        for name, e in (("before", was), ("after", now))
+        for name, e in ((before, was), ("after", now))
         if e
     ]
     return f"{title}: {'; '.join(ends)}"
@@ -237,7 +254,7 @@ def _evaluations(data: RunData) -> Safe | None:
     rows = []
     for r in results:
         mean = r.mean_at.get(r.samples)
-        cells = [r.name, f"{r.problems:,}", _cell(r.greedy), _cell(mean)]
+        cells = [data.before_label if r is data.before else r.name, f"{r.problems:,}", _cell(r.greedy), _cell(mean)]
         cells += [f"{n} of {r.responses:,}" for n in (r.unsupported, r.truncated, r.errors)]
         rows.append(
             el(
@@ -283,7 +300,7 @@ def _ledger(data: RunData) -> Safe:
     shown = [*data.events[:half], *data.events[-half:]] if many else data.events
     left_out = f" {len(data.events) - _EVENTS_SHOWN:,} events in the middle are only in ledger.jsonl." if many else ""
     start = moment(data.events[0]) if data.events else None
-    heads = (("#", "n"), ("after", "n"), ("event", ""), ("updates so far", "n"), ("what", ""))
+    heads = (("#", "n"), ("after", "n"), ("event", ""), ("updates in this stage", "n"), ("what", ""))
     head = el("thead", None, el("tr", None, [el("th", {"scope": "col", "class": c}, h) for h, c in heads]))
     rows = []
     for event in shown:
@@ -316,15 +333,43 @@ def _ledger(data: RunData) -> Safe:
 
 
 def _payload(event: Event) -> str:
-    parts = []
-    for name, value in event.payload.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-        parts.append(f"{name}: {text if len(text) <= 90 else text[:89] + '…'}")
-    return ", ".join(parts)
+    return ", ".join(f"{name}: {_brief(value)}" for name, value in event.payload.items() if not _empty(value))
+
+
+def _empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | Mapping | list) and not value)
+
+
+def _brief(value: object) -> str:
+    """A value of the ledger in words; of a long list or object whole entries only, and how many are left out.
+
+    >>> _brief({"mixed": 3, "none": None, "cause": "flat"}), _brief([[1, 2], "a"])
+    ('mixed 3, cause flat', '[1, 2], a')
+    >>> _brief(list(range(100000, 100040)))[-27:]
+    '100018, 100019, and 20 more'
+    """
+    if isinstance(value, Mapping):
+        entries = [f"{name} {_scalar(item)}" for name, item in value.items() if not _empty(item)]
+    elif isinstance(value, list):
+        entries = [_scalar(item) for item in value]
+    else:
+        text = _scalar(value)
+        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 1]}…"
+    shown, used = 0, 0
+    while shown < len(entries) and used + len(entries[shown]) <= _TEXT_SHOWN:
+        used += len(entries[shown]) + 2
+        shown += 1
+    rest = len(entries) - shown
+    left_out = [f"and {rest} more" if shown else f"{rest} entries"] if rest else []
+    return ", ".join([*entries[:shown], *left_out])
+
+
+def _scalar(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def _footer(data: RunData) -> Safe:
-    digest = next((e.contract for e in data.events), "")
+    digest = data.events[-1].contract if data.events else ""
     return el(
         "footer",
         None,

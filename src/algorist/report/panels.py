@@ -95,7 +95,7 @@ def learning(data: RunData) -> list[Chart]:
         "nats per token",
         {"loss": sft.of("sft/loss", x="step")},
         x_label="SFT step",
-        note="Loss on the worked solutions.",
+        note="Loss on the SFT targets.",
     )
     return [chart for chart in (curves, sft_loss) if chart]
 
@@ -261,7 +261,7 @@ def _k_chart(
     data: RunData, title: str, y_label: str, pick: Callable[[EvaluationResult], Mapping[int, Estimate]], note: str
 ) -> Chart | None:
     lines = []
-    for name, result, tone in (("before", data.before, "quiet"), ("after", data.after, "accent")):
+    for name, result, tone in ((data.before_label, data.before, "quiet"), ("after", data.after, "accent")):
         by_k = sorted(pick(result).items()) if result else []
         points = [(float(k), e.value) for k, e in by_k]
         band = [(float(k), e.low, e.high) for k, e in by_k]

@@ -15,13 +15,15 @@ def summary_table(run: Path) -> Table:
     """Before and after with intervals, the counts, and the time. Raises InputError where `run` is no run folder."""
     data = gather(run)
     table = Table(title=Text(f"{data.name}: {status(data)}"), title_justify="left")
-    for name in ("", "before", "after", "difference"):
+    for name in ("", data.before_label, "after", "difference"):
         table.add_column(name, overflow="fold")
     for label, before, after, paired in _measures(data):
         table.add_row(label, _shown(before), _shown(after), _gain(paired))
     lines = [f"{count} {what}" for count, what in counted(data)]
     if data.wall_s is not None:
         lines.append(f"{duration(data.wall_s)}; intervals: 95 %")
+    lines.append(f"receipt: {data.judgement.line}")
+    lines += [f"amended: {change}" for change in data.amendments]
     lines += [f"note: {note}" for note in data.notes]
     table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     return table
