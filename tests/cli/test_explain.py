@@ -15,9 +15,11 @@ from algorist.objective.registry import METHODS
 def test_every_method_is_explained_in_words_and_as_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 0
     text = capsys.readouterr().out
-    assert METHODS[name].coefficient_text in text
     assert main(["explain", name, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
+    divergence = " + beta (pi_ref / pi - 1)" if content["formula"]["kl"] == "none" else ""
+    assert METHODS[name].coefficient_text.replace(divergence, "") == content["coefficient"]
+    assert f"coefficient  {content['coefficient']}\n" in text
     assert set(content["formula"]) == set(KEYS)
     assert content["name"] == name
 
@@ -26,6 +28,7 @@ def test_a_changed_setting_changes_the_formula(capsys: pytest.CaptureFixture[str
     assert main(["explain", "grpo", "--json", "--set", "beta=0", "--set", "correction.kind=mask"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["formula"]["kl"] == "none"
+    assert "beta" not in content["coefficient"] + content["loss"]
     assert content["formula"]["importance"].startswith("w = pi_old / mu per token, masked")
     assert content["needs"] == []
 
@@ -40,8 +43,10 @@ def test_without_a_method_all_are_listed(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["gropo"], "Did you mean grpo?"),
         (["quicksort"], "Use one of sft, rft"),
-        (["grpo", "--set", "betta=1"], "grpo.betta"),
-        (["grpo", "--set", "beta=-1"], "grpo.beta"),
+        (["grpo", "--set", "betta=1"], "unknown key grpo.betta. Did you mean beta?"),
+        (["grpo", "--set", "correction.knd=mask"], "unknown key grpo.correction.knd. Did you mean kind?"),
+        (["grpo", "--set", "zzz=1"], "unknown key grpo.zzz. Known here: "),
+        (["grpo", "--set", "beta=-1"], "grpo.beta must be greater than or equal to 0: got -1"),
         (["grpo", "--set", "beta"], "key=value"),
         (["dr_grpo", "--set", "reduction=token_mean"], "constant only"),
     ],

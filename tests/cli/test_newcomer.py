@@ -1,5 +1,6 @@
 """What a new user meets first: what is missing, which field was taken, what a message says."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,3 +80,28 @@ def test_eval_says_how_many_of_the_problems_were_trained_on(finished: Path, tmp_
     assert "WARNING" not in said.err
     own = cli("eval", finished, "--out", tmp_path / "c", "--json")
     assert own.json["evaluations"][0]["trained_on"] == 0
+
+
+def test_sample_names_the_characters_that_the_model_does_not_know(finished: Path) -> None:
+    said = cli("sample", finished, "2 + ü", "--n", 2)
+    assert said.code == 2
+    assert "its tokenizer has no token for 'ü'" in said.err
+
+
+def test_sample_without_a_question_says_that_it_reads_lines(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    said = cli("sample", finished)
+    assert said.code == 0
+    assert "reading questions from standard input, one a line" in said.err
+
+
+def test_verify_lists_every_missing_field(tmp_path: Path) -> None:
+    said = cli("verify", write(tmp_path / "p.jsonl", [{"gold": "1", "answer": "1"}]))
+    assert said.code == 2
+    assert "p.jsonl:1: a row needs id, gold and response: missing id, response; fields here: gold, answer" in said.err
+
+
+def test_a_plugin_given_as_a_file_is_told_to_drop_the_ending(place: Path) -> None:
+    said = cli("run", "tiny.yaml", "--out", "run", "--plugin", "near_reward.py")
+    assert said.code == 2
+    assert "Drop the .py: --plugin near_reward" in said.err

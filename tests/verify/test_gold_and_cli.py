@@ -81,7 +81,7 @@ def test_a_file_gives_one_record_a_row_in_order(tmp_path: Path, capsys: pytest.C
     [
         ("{", "in.jsonl:2: a line must be one JSON object"),
         ("[1]", "must be one JSON object: got list"),
-        ('{"id": "a", "gold": "1"}', "field 'response' must be text: got None"),
+        ('{"id": "a", "gold": "1"}', "missing response; fields here: id, gold"),
         ('{"id": "a", "gold": "1", "response": "1", "answer_format": "x"}', "answer_format must be one of"),
     ],
 )

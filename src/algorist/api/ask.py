@@ -63,6 +63,17 @@ def sample(
     problem = Problem(id=content_id("question", question), question=question, gold=gold or "", source="asked")
     prompt = model.renderer.prompt(problem)
     refused = model.renderer.refusal(problem, prompt.token_ids, context=model.policy.context, response_tokens=budget)
+    if refused is not None and refused.reason == "unknown_character":
+        pieces = {
+            mark
+            for mark in question
+            if model.policy.tokenizer.unk_token_id in model.policy.tokenizer.encode(mark, add_special_tokens=False)
+        }
+        which = " and ".join(repr(mark) for mark in sorted(pieces))
+        raise InputError(
+            f"sample: this model cannot be asked that: its tokenizer has no token for {which or 'a part of the prompt'}. "
+            "Change the question."
+        )
     if refused is not None and refused.reason != "is_example":
         raise InputError(
             f"sample: this model cannot be asked that: {refused.detail or refused.reason}. Change the question."

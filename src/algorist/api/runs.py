@@ -102,6 +102,11 @@ def import_plugin(name: str) -> None:
 
     Raises InputError with what the module itself raised.
     """
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").replace("/", ".").strip(".")
+        raise InputError(
+            f"--plugin takes the name of a module, not a file: got {name}. Drop the .py: --plugin {module}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -79,9 +79,36 @@ def _checked(card: Any, name: str, settings: dict[str, Any]) -> Mapping[str, Any
         content: Mapping[str, Any] = card(name, **settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
-        raise InputError(f"{name}{'.' if where else ''}{where}: {first['msg']}") from error
+        path = [str(part) for part in first["loc"][1:]]
+        where = ".".join([name, *path])
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"unknown key {where}. {_nearest(name, path)}") from error
+        begin, message = "Input should be ", first["msg"].removeprefix("Value error, ")
+        if message.startswith(begin):
+            got = json.dumps(first["input"], default=str)
+            raise InputError(f"{where} must be {message.removeprefix(begin)}: got {got}. Change the value.") from error
+        raise InputError(f"{where}: {message}") from error
     return content
+
+
+def _nearest(name: str, path: list[str]) -> str:
+    """The key that an unknown one may have meant, at its place in the method's settings."""
+    from pydantic import BaseModel
+
+    from algorist.objective.registry import METHODS
+
+    model: type[BaseModel] = METHODS[name].config
+    for part in path[:-1]:
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return f"`algorist explain {name}` lists its settings."
+        model = inner
+    near = difflib.get_close_matches(path[-1], model.model_fields, n=1)
+    return (
+        f"Did you mean {near[0]}?"
+        if near
+        else f"Known here: {', '.join(k for k in model.model_fields if k != 'name')}."
+    )
 
 
 def _text(content: Mapping[str, Any]) -> str:

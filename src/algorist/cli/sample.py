@@ -82,6 +82,8 @@ def _questions(given: str | None) -> Iterator[str]:
         yield given
         return
     terminal = sys.stdin.isatty()
+    if not terminal:
+        say("reading questions from standard input, one a line, to its end")
     if terminal:
         say("Ask a question; an empty line or Ctrl-D ends.")
     while True:

@@ -160,6 +160,12 @@ def _rows(path: Path, unknown: Counter[str]) -> Iterator[tuple[str, Item]]:
                 raise InputError(f"{where}: a line must be one JSON object: {error}.") from error
             if not isinstance(row, dict):
                 raise InputError(f"{where}: a line must be one JSON object: got {type(row).__name__}.")
+            missing = [field for field in ("id", "gold", "response") if row.get(field) is None]
+            if missing:
+                got = ", ".join(map(str, row)) or "none"
+                raise InputError(
+                    f"{where}: a row needs id, gold and response: missing {', '.join(missing)}; fields here: {got}. Add them."
+                )
             for field in ("id", "gold", "response"):
                 if not isinstance(row.get(field), str | int):
                     raise InputError(f"{where}: field {field!r} must be text: got {row.get(field)!r}.")

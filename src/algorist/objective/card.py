@@ -36,18 +36,26 @@ def card(name: str, **keys: Any) -> dict[str, Any]:
     'A, A = r - mean of the other rewards of the group'
     >>> card("grpo", beta=0.0)["needs"]
     []
+    >>> card("grpo", beta=0.0)["coefficient"]
+    'A, A = (r - mean r) / std r within the group'
     """
     method = METHODS[name]
     cfg = smallest(method, **keys)
+    formula = dict(method.formula(cfg))
+    coefficient, loss = method.coefficient_text, first_line(method.loss.__doc__)
+    if formula["kl"] == "none":
+        coefficient, loss = (
+            text.replace(" + beta (pi_ref / pi - 1)", "").replace(" + beta KL", "") for text in (coefficient, loss)
+        )
     return {
         "name": name,
         "summary": first_line(method.config.__doc__),
         "paper": method.paper,
         "source": SOURCE_TEXT[method.source],
         "reward": method.reward,
-        "coefficient": method.coefficient_text,
+        "coefficient": coefficient,
         "credit": first_line(method.credit.__doc__),
-        "loss": first_line(method.loss.__doc__),
+        "loss": loss,
         "reduction": cfg.reduction_kind,
         "needs": [*sorted(cfg.needs)],
         "group_size": f">= {cfg.min_group_size}",
@@ -55,7 +63,7 @@ def card(name: str, **keys: Any) -> dict[str, Any]:
         if cfg.reuse
         else "one update per batch: no ratio to the old policy",
         "defaults": [*_defaults(cfg, keys, "")],
-        "formula": dict(method.formula(cfg)),
+        "formula": formula,
     }
 
 
