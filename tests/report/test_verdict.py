@@ -75,7 +75,7 @@ def test_a_receipt_of_another_ledger_is_no_verdict(own_copy: Path) -> None:
 
 def test_amendments_are_listed_and_the_footer_names_the_contract_in_force(small_run: RunFolder) -> None:
     with Ledger.open(small_run.ledger, contract="d" * 64, amend=True) as book:
-        payload = {"amends": "c" * 64, "changes": ["recipe.rl.updates: 10 -> 8"]}
+        payload = {"amends": "c" * 64, "changes": ["recipe.rl.updates: 10 -> 8", "recipe_digest: ab -> cd"]}
         book.append(EventKind.CONTRACT, policy_version=0, payload=payload)
     page = render(gather(small_run.root))
     assert "contract cccccccccccc replaced by dddddddddddd (recipe.rl.updates: 10 -&gt; 8)" in page

@@ -111,12 +111,18 @@ class RunData:
     @property
     def amendments(self) -> tuple[str, ...]:
         """The contracts that were replaced, oldest first, in words."""
-        return tuple(
-            f"event {e.seq}: contract {str(e.payload['amends'])[:12]} replaced by {e.contract[:12]}"
-            + (f" ({'; '.join(map(str, changes))})" if isinstance(changes := e.payload.get("changes"), list) else "")
-            for e in self.events
-            if e.kind is EventKind.CONTRACT and e.payload.get("amends")
-        )
+        found = []
+        for event in self.events:
+            if event.kind is EventKind.CONTRACT and event.payload.get("amends"):
+                said = event.payload.get("changes")
+                # the recipe's digest follows from the settings that are named
+                changes = (
+                    [str(c) for c in said if not str(c).startswith("recipe_digest:")] if isinstance(said, list) else []
+                )
+                words = f" ({'; '.join(changes)})" if changes else ""
+                old = str(event.payload["amends"])
+                found.append(f"event {event.seq}: contract {old[:12]} replaced by {event.contract[:12]}{words}")
+        return tuple(found)
 
     def _said(self, key: str) -> Any:
         """From contract.json, else from the ledger's contract event, its wall part included."""
