@@ -333,7 +333,10 @@ def _ledger(data: RunData) -> Safe:
 
 
 def _payload(event: Event) -> str:
-    return ", ".join(f"{name}: {_brief(value)}" for name, value in event.payload.items() if not _empty(value))
+    """What an event says, its name first and what holds several figures last."""
+    said = [(name, value) for name, value in event.payload.items() if not _empty(value)]
+    said.sort(key=lambda item: (item[0] != "name", isinstance(item[1], Mapping | list)))
+    return "; ".join(f"{name}: {_brief(value)}" for name, value in said)
 
 
 def _empty(value: object) -> bool:
