@@ -58,14 +58,18 @@ def compare(name: str, methods: list[str], variants: list[str], seeds: str, work
 def figure7(seeds: str, work: Path) -> dict:
     """pass@k and maj@k of start and end, by `algorist eval` on the models that figure5 left."""
     curves: dict[str, dict[str, dict]] = {"start": {}, "grpo": {}}
-    command = ["eval", "MODEL", "--recipe", RECIPE, "--samples", "64", "--k", ",".join(map(str, KS)), "--out", "OUT"]
+    ks = ",".join(map(str, KS))
+    command = ["eval", "MODEL", "--recipe", "SEED.yaml", "--samples", "64", "--k", ks, "--out", "OUT"]
     for seed in seeds.split(","):
+        recipe = work / f"seed-{seed}.yaml"  # the split follows the seed, so that held-out problems are held out
+        recipe.write_text(f"extends: {os.path.relpath(ROOT / RECIPE, work)}\nname: steps-seed-{seed}\nseed: {seed}\n")
         for label, found in curves.items():
             model = work / f"seed-{seed}" / label
             out = work / "figure7" / f"seed-{seed}-{label}"
             kept = sorted(out.glob("*.json"))
             if not kept:
-                algorist(*(str(model) if x == "MODEL" else str(out) if x == "OUT" else x for x in command))
+                given = {"MODEL": str(model), "OUT": str(out), "SEED.yaml": str(recipe)}
+                algorist(*(given.get(part, part) for part in command))
                 kept = sorted(out.glob("*.json"))
             told = json.loads(kept[0].read_text())
             found[seed] = {key: {k: e["value"] for k, e in told[key].items()} for key in ("pass_at", "maj_at")}
@@ -108,7 +112,7 @@ def markdown(path: Path) -> list[str]:
             "| k | pass@k start | pass@k after | gain | maj@k start | maj@k after | gain |",
             "|---|---|---|---|---|---|---|",
         ]
-        for k, row in told["table"]["pass_at"].items():
+        for k, row in sorted(told["table"]["pass_at"].items(), key=lambda item: int(item[0])):
             votes = told["table"]["maj_at"][k]
             cells = [cell(r[key], signed=key == "gain") for r in (row, votes) for key in ("start", "grpo", "gain")]
             lines.append(f"| {k} | {' | '.join(cells)} |")

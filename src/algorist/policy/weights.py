@@ -47,11 +47,15 @@ def save_state(policy: CausalPolicy, path: Path) -> None:
     save_file(state(policy), path)
 
 
-def weights_digest(policy: CausalPolicy) -> str:
-    """sha256 over name, dtype, shape and bytes of every weight, in name order."""
+def weights_digest(policy: CausalPolicy, *, value_head: bool = True) -> str:
+    """sha256 over name, dtype, shape and bytes of every weight, in name order.
+
+    value_head: False leaves it out, to compare language models of which one has a head.
+    """
     entries: dict[str, JSON] = {
         name: {"dtype": str(t.dtype), "shape": list(t.shape), "sha256": sha256(_bytes(t))}
         for name, t in sorted(state(policy).items())
+        if value_head or not name.startswith("value_head.")
     }
     return digest(entries)
 

@@ -110,15 +110,15 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
     Reads the folders that qualify.parents names; raises InputError where one is no model folder.
     """
     cfg = subject.cfg.parents
-    own = weights_digest(subject.policy)
+    own = weights_digest(subject.policy, value_head=False)  # a value head has no parent
     digests = {"policy": own}
     if cfg.weights is not None:
         digests["declared"] = cfg.weights
     if reference is not None:
-        digests["reference"] = weights_digest(reference)
+        digests["reference"] = weights_digest(reference, value_head=False)
     if isinstance(subject.engine, LocalEngine):
         same = subject.engine.policy is subject.policy
-        digests["sampler"] = own if same else weights_digest(subject.engine.policy)
+        digests["sampler"] = own if same else weights_digest(subject.engine.policy, value_head=False)
     steps: dict[str, int | None] = {}
     if cfg.step is not None and subject.policy_path is not None:
         steps["policy"] = saved_step((subject.base / subject.policy_path).resolve())
