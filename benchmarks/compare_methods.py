@@ -2,7 +2,8 @@
 
     python benchmarks/compare_methods.py [--only figure5] [--seeds 0,1,2] [--work FOLDER] [--out benchmarks/results]
 
-figure5: rft, online_rft, grpo (outcome), grpo_process, and beside them dpo, ppo, rloo. figure6: grpo with its reference reset every
+figure5: rft, online_rft, grpo (outcome), grpo_process, and beside them dpo (log ratios averaged, and summed), ppo, rloo. longer: the
+first four with four times the updates. figure6: grpo with its reference reset every
 10 updates, and never. figure7: pass@k and maj@k for k = 1 to 64 of the start and of what grpo made of it. Each is the command line
 that is stored with its result; all go on where they were stopped. One thread; two to four minutes of CPU a figure.
 """
@@ -18,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RECIPE = "recipes/nano/steps.yaml"
 KS = [1, 2, 4, 8, 16, 32, 64]
-FIGURE5 = ("rft", "online_rft", "grpo", "grpo_process", "dpo", "ppo", "rloo")
+JOBS = ("figure5", "longer", "figure6", "figure7")
+PAPER = ["rft", "online_rft", "grpo"]
+SUMMED = "dpo_sum=dpo rl.objective.length=sum"
 PROCESS = """grpo_process=grpo_process rl.process='{separators: [",", ":"]}'"""
 
 
@@ -32,9 +35,11 @@ def algorist(*arguments: str, threads: bool = True) -> dict:
     return json.loads(done.stdout.splitlines()[0])
 
 
-def compare(name: str, methods: list[str], variants: list[str], seeds: str, work: Path) -> dict:
+def compare(name: str, methods: list[str], variants: list[str], seeds: str, work: Path, *sets: str) -> dict:
     """One comparison and the command that made it, without the long lists."""
-    chosen = [part for text in variants for part in ("--variant", text)]
+    chosen = [part for text in variants for part in ("--variant", text)] + [
+        part for text in sets for part in ("--set", text)
+    ]
     command = ["compare", RECIPE, "--seeds", seeds, "--out", str(work), *chosen]
     command += ["--methods", ",".join(methods)] if methods else []
     told = algorist(*command)
@@ -52,6 +57,7 @@ def compare(name: str, methods: list[str], variants: list[str], seeds: str, work
         "formulas",
         "coefficients",
     )
+    told["coefficients"] = told["coefficients"][:2]  # all are in OUT/compare.json
     return {"name": name, "command": shown, **{key: told[key] for key in kept}, "runs": runs}
 
 
@@ -144,19 +150,22 @@ def cell(e: dict | None, *, signed: bool = False) -> str:
 def main() -> int:
     """Run what is asked for and write one file each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("figure5", "figure6", "figure7"), action="append")
+    parser.add_argument("--only", choices=JOBS, action="append")
     parser.add_argument("--print", action="store_true", dest="show", help="only print the stored results as Markdown")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "compare")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
-    asked = options.only or ["figure5", "figure6", "figure7"]
+    asked = options.only or list(JOBS)
     if options.show:
         print("\n".join(line for name in asked for line in markdown(options.out / f"compare_{name}.json")))
         return 0
     jobs = {
         "figure5": lambda: compare(
-            "figure5", [m for m in FIGURE5 if m != "grpo_process"], [PROCESS], options.seeds, options.work
+            "figure5", [*PAPER, "dpo", "ppo", "rloo"], [PROCESS, SUMMED], options.seeds, options.work
+        ),
+        "longer": lambda: compare(
+            "longer", PAPER, [PROCESS], options.seeds, options.work.with_name("compare-long"), "rl.updates=160"
         ),
         "figure6": lambda: compare(
             "figure6", ["grpo"], ["iterative=grpo rl.reference.reset_every=10"], options.seeds, options.work
