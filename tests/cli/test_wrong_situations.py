@@ -181,7 +181,7 @@ WRONG = {
         call=("run", "tiny.yaml", "--out", "out", "--set", "policy={package: smollm3}"),
         says=r"policy\.package must be 'smollm2': got 'smollm3'",
     ),
-    "unknown verb": Wrong(prepare=nothing, call=("train", "tiny.yaml"), says=r"invalid choice: 'train'"),
+    "unknown verb": Wrong(prepare=nothing, call=("rum", "tiny.yaml"), says=r"got 'rum'\. Did you mean run\?"),
     "unknown option": Wrong(
         prepare=nothing, call=("run", "tiny.yaml", "--output", "out"), says=r"unrecognized arguments"
     ),
@@ -240,7 +240,7 @@ WRONG = {
         prepare=used_folder, call=("model", "import", "smollm2", "out"), says=r"never overwritten"
     ),
     "import of an unknown model": Wrong(
-        prepare=nothing, call=("model", "import", "gpt", "m"), says=r"invalid choice: 'gpt'"
+        prepare=nothing, call=("model", "import", "gpt", "m"), says=r"must be one of .*smollm2.*, got 'gpt'"
     ),
 }
 

@@ -1,7 +1,9 @@
 """The command line. Each verb is one thin module; nothing heavy is imported before its verb runs."""
 
 import argparse
+import difflib
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn, final
@@ -42,7 +44,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` turns into a message."""
-        raise InputError(f"{message}. See: {self.prog} --help")
+        raise InputError(f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} See: {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        options = [str(choice) for choice in action.choices]
+        near = difflib.get_close_matches(str(value), options, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise argparse.ArgumentError(action, f"must be one of {', '.join(options)}, got {value!r}.{hint}")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,6 +76,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code; every error a user can cause is one message on standard error."""
     from algorist.cli.common import guarded, refuse
 
+    # Idle OpenMP threads spin, which on a machine with other work makes small matrix products several times slower.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # read once, when torch is imported
     argv = sys.argv[1:] if argv is None else argv
     parser = build_parser()
     try:
