@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from algorist.api.ask import Answer, sample
     from algorist.api.measure import evaluate_model
     from algorist.api.model import OpenModel, open_model
+    from algorist.api.qualify import audit, calibrate, compare, preflight, why
     from algorist.api.runs import load_recipe, resume, run
     from algorist.errors import AlgoristError, InputError, RecipeError
     from algorist.evaluate.result import EvaluationResult
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         Update,
         Verdict,
     )
-    from algorist.launch.run import Finished
+    from algorist.launch.execute import Finished
     from algorist.recipe.load import Resolved
     from algorist.report.page import build as build_report
     from algorist.verify import check, check_gold
@@ -55,15 +56,20 @@ _HOMES = {
     "Rollout": "flow",
     "Update": "flow",
     "Verdict": "flow",
+    "audit": "api.qualify",
     "build_report": "report.page:build",
+    "calibrate": "api.qualify",
     "check": "verify",
     "check_gold": "verify",
+    "compare": "api.qualify",
     "evaluate_model": "api.measure",
     "load_recipe": "api.runs",
     "open_model": "api.model",
+    "preflight": "api.qualify",
     "resume": "api.runs",
     "run": "api.runs",
     "sample": "api.ask",
+    "why": "api.qualify",
 }
 """Public name -> module that holds it."""
 
@@ -86,15 +92,20 @@ __all__ = [
     "Rollout",
     "Update",
     "Verdict",
+    "audit",
     "build_report",
+    "calibrate",
     "check",
     "check_gold",
+    "compare",
     "evaluate_model",
     "load_recipe",
     "open_model",
+    "preflight",
     "resume",
     "run",
     "sample",
+    "why",
 ]
 
 

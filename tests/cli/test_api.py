@@ -90,6 +90,27 @@ def test_a_finished_run_is_opened_measured_and_asked(finished: Path) -> None:
     assert answer.verdict is not None
 
 
+def test_preflight_calibrate_audit_and_why_are_functions_too(finished: Path, place: Path) -> None:
+    seen: list[str] = []
+    found = algorist.preflight("tiny.yaml", on_gate=lambda gate: seen.append(gate.name))
+    assert found.exit_code == 0
+    assert seen == [gate.name for gate in found.gates]
+    assert "memory" in seen
+    advice = algorist.calibrate("tiny.yaml", problems=4, samples=4)
+    assert advice.samples == 4
+    assert 2 <= advice.group_size <= 4
+    assert algorist.audit(finished).ok
+    assert algorist.why(finished).status in ("qualified", "unqualified")
+
+
+def test_compare_is_a_function_and_refuses_what_the_verb_refuses(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a method must be one of"):
+        algorist.compare("tiny.yaml", ["grop"], tmp_path / "c")
+    done = algorist.compare("tiny.yaml", ["rloo"], tmp_path / "c", seeds=[0])
+    assert done.page.is_file()
+    assert [run.label for run in done.comparison.runs] == ["rloo"]
+
+
 def test_resume_of_a_finished_run_changes_nothing_but_the_page(finished: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -17,6 +17,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--problems", type=int, default=32, help="problems to sample (default: 32)")
     parser.add_argument("--samples", type=int, default=16, help="responses to each (default: 16)")
     parser.add_argument("--longest", type=int, help="largest budget to try (default: what the context allows)")
+    parser.add_argument("--plugin", metavar="MODULE", help="module that defines the reward the recipe names")
     parser.add_argument("--threads", type=int, help="CPU threads (default: the cores this process may use)")
     add_json(parser)
     parser.set_defaults(func=calibrate_verb)
@@ -24,28 +25,22 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def calibrate_verb(arguments: argparse.Namespace) -> int:
     """Print the curves and what they recommend. Writes nothing."""
-    from algorist.api.runs import load_recipe
+    from algorist.api.qualify import calibrate
     from algorist.cli.run import set_threads
-    from algorist.errors import InputError
-    from algorist.launch.preflight import calibration
-    from algorist.launch.prepare import prepare, subject_of
-    from algorist.stages.listener import Silent
 
-    if min(arguments.problems, arguments.samples, arguments.longest or 1) < 1 or arguments.samples < 2:
-        raise InputError("calibrate: --problems and --longest must be at least 1, --samples at least 2. Raise them.")
-    resolved = load_recipe(arguments.recipe, arguments.overrides)
     set_threads(arguments.threads)
-    prepared = prepare(resolved.recipe, base=resolved.base_dir, listener=Silent())
-    try:
-        found = calibration(
-            subject_of(prepared), problems=arguments.problems, samples=arguments.samples, longest=arguments.longest
-        )
-    finally:
-        prepared.close()
+    found = calibrate(
+        arguments.recipe,
+        problems=arguments.problems,
+        samples=arguments.samples,
+        longest=arguments.longest,
+        overrides=arguments.overrides,
+        plugin=arguments.plugin,
+    )
     if arguments.json:
         emit(found.to_json())
         return 0
-    if resolved.recipe.sft is not None:
+    if found.before_sft:
         say(
             "note: the recipe fine-tunes first; these figures are of the policy before that. After a run, try its export:"
         )

@@ -43,23 +43,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def start(arguments: argparse.Namespace) -> int:
     """Exit code 0; 4 where a run did not finish (the report is written all the same), 75 where a person stopped it."""
+    from algorist.api.qualify import compare
     from algorist.cli.progress import Terminal
     from algorist.cli.run import set_threads
-    from algorist.launch.compare import Variant, compare
 
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
-    variants = [Variant.parse(text) for text in [*names, *arguments.variant]]
     set_threads(arguments.threads)
-    if arguments.plugin is not None:
-        from algorist.api.runs import import_plugin
-
-        import_plugin(arguments.plugin)
     with Terminal() as listener, stop_on_request(listener.say) as asked:
         done = compare(
             arguments.recipe,
-            variants,
-            seeds_of(arguments.seeds),
+            [*names, *arguments.variant],
             arguments.out,
+            seeds=seeds_of(arguments.seeds),
             listener=listener,
             overrides=arguments.overrides,
             plugin=arguments.plugin,

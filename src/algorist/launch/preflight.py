@@ -1,6 +1,7 @@
 """Preflight and calibration of a prepared recipe, outside a run: nothing is written, nothing is trained."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from algorist.errors import InputError
 from algorist.flow import Group
@@ -55,12 +56,11 @@ def calibration(subject: Subject, *, problems: int, samples: int, longest: int |
         groups.append(
             Group(problem_id=problem.id, rollouts=tuple(group), verdicts=tuple(verdicts), rewards=tuple(rewards))
         )
-    return calibrate(groups, longest=budget, memory_gib=_memory(subject, budget))
+    found = calibrate(groups, longest=budget, memory_gib=_memory(subject, budget))
+    return replace(found, before_sft=subject.has_sft)
 
 
 def _memory(subject: Subject, budget: int) -> dict[int, float]:
-    from dataclasses import replace
-
     rl = subject.rl
     assert rl is not None, "calibration needs RL (checked above)"
     shape = shape_of(subject)

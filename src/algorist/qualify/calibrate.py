@@ -55,6 +55,8 @@ class Calibration:
     """Recommended: the smallest group with 95 % of the contrast of the largest one."""
     words: str
     """What limits the run, in words."""
+    before_sft: bool = False
+    """The recipe fine-tunes first, and these figures are of the policy before that."""
 
     def to_json(self) -> dict[str, JSON]:
         """For --json."""
@@ -64,6 +66,7 @@ class Calibration:
             "response_tokens": self.response_tokens,
             "group_size": self.group_size,
             "words": self.words,
+            "before_sft": self.before_sft,
             "budgets": [
                 {
                     "response_tokens": b.response_tokens,
