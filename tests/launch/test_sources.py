@@ -36,6 +36,14 @@ CASES = {
     "iterative": ("nano.yaml", ["rl.objective={name: grpo}", "rl.epochs_per_batch=2", "rl.reference.reset_every=3"]),
     "ppo": ("nano.yaml", ["rl.objective={name: ppo}", "rl.epochs_per_batch=2"]),
     "process": ("steps.yaml", ["sft.batch_size=64", "rl.group_size=8"]),
+    "efforts": (
+        "nano.yaml",
+        [
+            "problems.efforts=[20, 80]",
+            'prompt.format="{effort} {question}="',
+            "rl.shaping=[{name: effort_length, levels: [20, 80], k0: 0.1, norm_tokens: 4, maximum: 0.1, lam: 1.0}]",
+        ],
+    ),
     "shaped": (
         "nano.yaml",
         [

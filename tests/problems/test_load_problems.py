@@ -51,6 +51,25 @@ def keys(problems: Sequence[Problem]) -> set[str]:
     return {question_key(problem.question) for problem in problems}
 
 
+def test_efforts_ask_every_problem_once_under_each_level_and_keep_the_split(tmp_path: Path) -> None:
+    source, held = jsonl(tmp_path, numbered(20, s="x")), HeldoutConfig(count=2)
+    plain, asked = (
+        load_problems(
+            ProblemsConfig(source=(source,), heldout=held, sft_count=5, efforts=efforts), seed=0, base_dir=tmp_path
+        )
+        for efforts in ((), (20, 80))
+    )
+    for bare, multiplied in zip(
+        (plain.train, plain.sft, plain.heldout), (asked.train, asked.sft, asked.heldout), strict=True
+    ):
+        assert [(p.question, dict(p.metadata)["effort"]) for p in multiplied] == [
+            (p.question, effort) for p in bare for effort in ("20", "80")
+        ]
+        assert len({p.id for p in multiplied}) == 2 * len(bare)
+    assert asked.report.lines()[1] == "each is asked under 2 levels of effort, so there are 2 times as many prompts"
+    assert accounted(plain)
+
+
 def test_parts_share_no_question_and_add_up(tmp_path: Path) -> None:
     found = load(tmp_path, jsonl(tmp_path, numbered(20, s="x")), sft_count=5)
     assert (len(found.train), len(found.sft), len(found.heldout)) == (13, 5, 2)

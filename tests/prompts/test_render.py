@@ -37,6 +37,15 @@ def test_a_plain_prompt_is_the_format_with_the_question_in_it() -> None:
     assert tokenizer.decode(list(prompt.token_ids)) == prompt.text
 
 
+def test_a_prompt_says_the_effort_of_its_problem_and_refuses_one_without() -> None:
+    cfg = PromptConfig(format="effort {effort}: {question}=")
+    asked = Problem(id="p", question="3+{effort}", gold="7", source="s", metadata=(("effort", "20"),))
+    renderer = Renderer(cfg, char_tokenizer())
+    assert renderer.prompt(asked).text == "effort 20: 3+{effort}="
+    with pytest.raises(InputError, match="this problem has none"):
+        renderer.prompt(problem("3+4"))
+
+
 def test_a_few_shot_prompt_shows_examples_in_the_questions_own_format() -> None:
     cfg = PromptConfig(template="few_shot", examples=SHOTS, stop=("\n",))
     assert Renderer(cfg, char_tokenizer()).prompt(problem("2+2")).text == "Q: 3+4\nA: 7\nQ: 5+1\nA: 6\nQ: 2+2\nA:"

@@ -252,6 +252,27 @@ WRONG = {
         "r.yaml:13: rl.shaping changes rewards, and online_rft does not read them. "
         "Remove it, or use an objective that does, such as grpo.",
     ),
+    "efforts that the prompt does not show": (
+        "  heldout: {count: 20}",
+        "  heldout: {count: 20}\n  efforts: [20, 80]",
+        "r.yaml:7: problems.efforts are set, and the prompt does not show them. "
+        "Write {effort} into prompt.format, or into prompt.system of a chat template.",
+    ),
+    "a prompt that shows efforts which are not set": (
+        "problems:",
+        'prompt: {format: "{effort} {question}"}\nproblems:',
+        "r.yaml:4: the prompt says {effort}, and problems.efforts is empty. Set problems.efforts, for example to [20, 80].",
+    ),
+    "a price on efforts that are not asked for": (
+        "objective: {name: grpo}",
+        "objective: {name: grpo}\n  shaping: [{name: effort_length, levels: [20], k0: 1, norm_tokens: 9, maximum: 1, tau: 1}]",
+        "r.yaml:13: rl.shaping effort_length prices the levels [20], problems.efforts are []. Name the same levels in both.",
+    ),
+    "an effort twice": (
+        "  heldout: {count: 20}",
+        "  heldout: {count: 20}\n  efforts: [20, 20]",
+        "r.yaml:7: problems.efforts must differ from each other: got [20, 20]. Name each level once.",
+    ),
     "shaping twice": (
         "objective: {name: grpo}",
         "objective: {name: grpo}\n  shaping: [{name: length_deduction}, {name: length_deduction, exponent: 2}]",

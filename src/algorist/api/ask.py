@@ -43,11 +43,13 @@ def sample(
     top_p: float = 1.0,
     response_tokens: int | None = None,
     gold: str | None = None,
+    effort: int | None = None,
     seed: int = 0,
 ) -> list[Answer]:
     """n responses to a question, prompted as in the model's training.
 
     temperature 0 is greedy (n is then 1 response). Equal arguments give equal responses.
+    effort: the level that the prompt asks for, where the model was trained with problems.efforts.
     Raises InputError where the question cannot be shown to this model.
     """
     if not isinstance(model, OpenModel):
@@ -60,7 +62,12 @@ def sample(
             f"sample: needs n >= 1, temperature >= 0 and 0 < top_p <= 1: got {n}, {temperature}, {top_p}. Change them."
         )
     budget = response_tokens or model.response_tokens
-    problem = Problem(id=content_id("question", question), question=question, gold=gold or "", source="asked")
+    if effort is None and model.renderer.cfg.shows_effort:
+        raise InputError("sample: this model's prompt asks for a level of effort. Give one: --effort 50.")
+    metadata = () if effort is None else (("effort", str(effort)),)
+    problem = Problem(
+        id=content_id("question", question), question=question, gold=gold or "", source="asked", metadata=metadata
+    )
     prompt = model.renderer.prompt(problem)
     refused = model.renderer.refusal(problem, prompt.token_ids, context=model.policy.context, response_tokens=budget)
     if refused is not None and refused.reason == "unknown_character":

@@ -28,6 +28,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--response-tokens", type=int, help="most tokens of a response (default: as in the run)")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal responses")
     parser.add_argument("--gold", help="the right answer: each response gets its verdict")
+    parser.add_argument(
+        "--effort", type=int, help="the level to ask for, where the model was trained with problems.efforts"
+    )
     parser.add_argument("--show-prompt", action="store_true", help="print the prompt as the model sees it")
     parser.add_argument("--threads", type=int, help="CPU threads (default: the cores this process may use)")
     add_json(parser)
@@ -57,6 +60,7 @@ def sample_verb(arguments: argparse.Namespace) -> int:
                 top_p=arguments.top_p,
                 response_tokens=arguments.response_tokens,
                 gold=arguments.gold,
+                effort=arguments.effort,
                 seed=arguments.seed,
             )
         except InputError as error:
@@ -66,7 +70,7 @@ def sample_verb(arguments: argparse.Namespace) -> int:
             wrong += 1
             continue
         if arguments.show_prompt:
-            say(model.renderer.text(question))
+            say(model.renderer.text(question, str(arguments.effort or "")))
         if arguments.json:
             shown.append({"question": question, "answers": _as_json(answers)})
         else:

@@ -187,3 +187,15 @@ class ProblemsConfig(Config):
     sft_count: int = Field(
         default=0, ge=0, description="Training problems used for SFT, with their solutions, and kept out of RL."
     )
+    efforts: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(
+        default=(),
+        description="Levels of reasoning effort: every problem is asked once under each, as a group of its own, with the level in the "
+        "prompt where it says {effort}. Empty: none. (DeepSeek-V4.1 eq. 8)",
+    )
+
+    @field_validator("efforts")
+    @classmethod
+    def _distinct(cls, efforts: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(efforts)) < len(efforts):
+            raise impossible(f"must differ from each other: got {list(efforts)}", "Name each level once.")
+        return efforts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from algorist.digest import digest
@@ -38,6 +38,8 @@ class ProblemReport:
     """Rows of a separate held-out source beyond problems.heldout.count."""
     dropped: tuple[Dropped, ...]
     """Every row that is not used, with its place and reason."""
+    efforts: int = 1
+    """Levels of reasoning effort that each of them is asked under; the counts above are without."""
 
     @property
     def dropped_by_reason(self) -> Mapping[str, int]:
@@ -54,6 +56,10 @@ class ProblemReport:
         """
         counts = f"for RL: {self.train}, for SFT: {self.sft}, held out: {self.heldout}, unused: {self.unused}"
         found = [f"problems read: {self.read}; {counts}, dropped: {len(self.dropped)}"]
+        if self.efforts > 1:
+            found.append(
+                f"each is asked under {self.efforts} levels of effort, so there are {self.efforts} times as many prompts"
+            )
         for reason, count in self.dropped_by_reason.items():
             first = next(row for row in self.dropped if row.reason == reason)
             detail = f", {first.detail}" if first.detail else ""
@@ -117,13 +123,24 @@ def load_problems(
             f"problems: nothing is left to train on ({reasons or 'the sources are empty'}). Give more problems."
         )
     report = ProblemReport(
-        read=total, train=len(rest), sft=len(sft), heldout=len(parts.heldout), unused=unused, dropped=tuple(dropped)
+        read=total, train=len(rest), sft=len(sft), heldout=len(parts.heldout), unused=unused, dropped=tuple(dropped),
+        efforts=max(1, len(cfg.efforts)),
+    )  # fmt: skip
+    train_part, sft_part, heldout_part = (_bare(part, cfg.efforts) for part in (rest, sft, parts.heldout))
+    return ProblemSet(train=train_part, sft=sft_part, heldout=heldout_part, report=report)
+
+
+def _bare(problems: Sequence[Placed], efforts: Sequence[int]) -> tuple[Problem, ...]:
+    """Problems without their places; where there are efforts, each once per level, as a problem of its own."""
+    if not efforts:
+        return tuple(problem for problem, _ in problems)
+    return tuple(
+        replace(
+            problem, id=f"{problem.id}-e{effort}", metadata=tuple(sorted([*problem.metadata, ("effort", str(effort))]))
+        )
+        for problem, _ in problems
+        for effort in efforts
     )
-    return ProblemSet(train=_bare(rest), sft=_bare(sft), heldout=_bare(parts.heldout), report=report)
-
-
-def _bare(problems: Sequence[Placed]) -> tuple[Problem, ...]:
-    return tuple(problem for problem, _ in problems)
 
 
 def _usable(problems: Sequence[Placed], gold_check: GoldCheck | None) -> tuple[list[Placed], list[Dropped]]:

@@ -25,8 +25,8 @@ class PromptConfig(Config):
     )
     format: str | None = Field(
         default=None,
-        description="Text of one question, with {question} in it once. null: 'Q: {question}\\nA:' for plain and "
-        "few_shot, the bare question for chat.",
+        description="Text of one question, with {question} in it once, and {effort} where problems.efforts are set. "
+        "null: 'Q: {question}\\nA:' for plain and few_shot, the bare question for chat.",
     )
     target: str | None = Field(
         default=None,
@@ -36,7 +36,9 @@ class PromptConfig(Config):
     separator: str = Field(
         default="\n", description="few_shot: text between one example's answer and the next question."
     )
-    system: str = Field(default="", description="chat: the system message; empty: none.")
+    system: str = Field(
+        default="", description="chat: the system message; empty: none. {effort} may stand here instead of in format."
+    )
     examples: int | tuple[ExampleConfig, ...] = Field(
         default=(), description="few_shot: question and answer pairs, or how many to draw from the training problems."
     )
@@ -58,6 +60,11 @@ class PromptConfig(Config):
         """`target`, or the template's own."""
         own = "{answer}" if self.template == "chat" else " {answer}"
         return own if self.target is None else self.target
+
+    @property
+    def shows_effort(self) -> bool:
+        """The prompt says how much effort is asked for."""
+        return "{effort}" in self.question_format + self.system
 
     @model_validator(mode="after")
     def _usable(self) -> Self:

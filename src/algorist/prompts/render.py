@@ -13,6 +13,7 @@ from algorist.prompts.config import ExampleConfig, PromptConfig
 from algorist.prompts.text import (
     Target,
     answer_of,
+    effort_of,
     pick_examples,
     prompt_text,
     question_text,
@@ -107,18 +108,18 @@ class Renderer:
         if cfg.template == "few_shot" and cfg.separator:
             self._check_separator()
 
-    def text(self, question: str) -> str:
+    def text(self, question: str, effort: str = "") -> str:
         """The prompt as text, special tokens of a chat template included."""
         if self.cfg.template != "chat":
-            return prompt_text(self.cfg, question, self.examples)
-        messages = [{"role": "user", "content": question_text(self.cfg, question)}]
+            return prompt_text(self.cfg, question, self.examples, effort)
+        messages = [{"role": "user", "content": question_text(self.cfg, question, effort)}]
         if self.cfg.system:
-            messages.insert(0, {"role": "system", "content": self.cfg.system})
+            messages.insert(0, {"role": "system", "content": self.cfg.system.replace("{effort}", effort)})
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     def prompt(self, problem: Problem) -> Prompt:
         """The prompt of one problem, whatever its length; `render` also checks."""
-        text = self.text(problem.question)
+        text = self.text(problem.question, effort_of(self.cfg, problem))
         # a chat template writes its special tokens itself
         ids = self._encode(text, special=self.cfg.template != "chat")
         return Prompt(problem_id=problem.id, token_ids=ids, text=text)

@@ -13,13 +13,28 @@ from algorist.seeds import derive
 Target = Literal["solution", "gold"]
 
 
-def question_text(cfg: PromptConfig, question: str) -> str:
+def question_text(cfg: PromptConfig, question: str, effort: str = "") -> str:
     """The question in its format; braces in the question stay as they are.
 
     >>> question_text(PromptConfig(), "3 + 4")
     'Q: 3 + 4\\nA:'
     """
-    return cfg.question_format.replace("{question}", question)
+    return cfg.question_format.replace("{effort}", effort).replace("{question}", question)
+
+
+def effort_of(cfg: PromptConfig, problem: Problem) -> str:
+    """What stands for {effort} in the prompt of a problem; empty where the prompt shows none.
+
+    Raises InputError for a problem without an effort where the prompt shows one.
+    """
+    if not cfg.shows_effort:
+        return ""
+    effort = dict(problem.metadata).get("effort")
+    if effort is None:
+        raise InputError(
+            f"problem {problem.id}: the prompt says {{effort}}, and this problem has none. Set problems.efforts, or give one."
+        )
+    return effort
 
 
 def target_text(cfg: PromptConfig, answer: str) -> str:
@@ -43,15 +58,15 @@ def answer_of(problem: Problem, target: Target) -> str:
     return problem.solution
 
 
-def prompt_text(cfg: PromptConfig, question: str, examples: Sequence[ExampleConfig] = ()) -> str:
+def prompt_text(cfg: PromptConfig, question: str, examples: Sequence[ExampleConfig] = (), effort: str = "") -> str:
     """Text of a plain or few-shot prompt.
 
     >>> cfg = PromptConfig(template="few_shot", examples=(ExampleConfig(question="3 + 4", answer="7"),))
     >>> prompt_text(cfg, "5 + 1", cfg.examples)
     'Q: 3 + 4\\nA: 7\\nQ: 5 + 1\\nA:'
     """
-    shown = [question_text(cfg, e.question) + target_text(cfg, e.answer) + cfg.separator for e in examples]
-    return "".join(shown) + question_text(cfg, question)
+    shown = [question_text(cfg, e.question, effort) + target_text(cfg, e.answer) + cfg.separator for e in examples]
+    return "".join(shown) + question_text(cfg, question, effort)
 
 
 def pick_examples(cfg: PromptConfig, pool: Sequence[Problem], seed: int) -> tuple[ExampleConfig, ...]:
@@ -79,7 +94,7 @@ def tokenizer_texts(cfg: PromptConfig, problems: Sequence[Problem]) -> list[str]
     """
     texts = []
     for problem in problems:
-        texts.append(question_text(cfg, problem.question))
+        texts.append(question_text(cfg, problem.question, effort_of(cfg, problem)))
         texts += [target_text(cfg, answer) for answer in (problem.gold, problem.solution) if answer]
     shown = cfg.examples if isinstance(cfg.examples, tuple) else ()
     texts += [question_text(cfg, e.question) + target_text(cfg, e.answer) for e in shown]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from algorist.errors import RecipeError
 from algorist.objective.knobs import GroupKnobs
-from algorist.objective.shaping_config import Overlong
+from algorist.objective.shaping_config import EffortLength, Overlong
 from algorist.problems.arithmetic import num_problems, shares, space
 from algorist.problems.config import ArithmeticConfig, JsonlConfig, ReasoningGymConfig, SourceConfig
 from algorist.recipe.model import Recipe
@@ -23,6 +23,7 @@ def check(recipe: Recipe, written: Written) -> list[RecipeError]:
             _stages,
             _sources_of_responses,
             _shaping,
+            _efforts,
             _group,
             _lengths,
             _spaces,
@@ -139,6 +140,25 @@ def _shaping(recipe: Recipe) -> Iterator[Finding]:
         yield ("rl", "process"), message, "Remove it, or use grpo_process."
 
 
+def _efforts(recipe: Recipe) -> Iterator[Finding]:
+    """Efforts, the prompt that shows them and the price that is put on length under them go together."""
+    efforts, prompt = recipe.problems.efforts, recipe.prompt
+    if efforts and not prompt.shows_effort:
+        message = "problems.efforts are set, and the prompt does not show them"
+        yield (
+            ("problems", "efforts"),
+            message,
+            "Write {effort} into prompt.format, or into prompt.system of a chat template.",
+        )
+    if prompt.shows_effort and not efforts:
+        message = "the prompt says {effort}, and problems.efforts is empty"
+        yield ("prompt",), message, "Set problems.efforts, for example to [20, 80]."
+    for index, cfg in enumerate(recipe.rl.shaping if recipe.rl else ()):
+        if isinstance(cfg, EffortLength) and set(cfg.levels) != set(efforts):
+            message = f"rl.shaping effort_length prices the levels {sorted(cfg.levels)}, problems.efforts are {sorted(efforts)}"
+            yield ("rl", "shaping", index, "levels"), message, "Name the same levels in both."
+
+
 def _context(recipe: Recipe) -> int | None:
     sizes = [recipe.policy.context, recipe.policy.new.context if recipe.policy.new else None]
     known = [size for size in sizes if size is not None]
@@ -223,7 +243,7 @@ def rl_count(recipe: Recipe) -> int | None:
             if problems.heldout.count is not None
             else round(total * (problems.heldout.share or 0.0))
         )
-    return total - held - problems.sft_count
+    return (total - held - problems.sft_count) * max(1, len(problems.efforts))
 
 
 def _spaces(recipe: Recipe) -> Iterator[Finding]:
@@ -251,7 +271,7 @@ def _problem_counts(recipe: Recipe) -> Iterator[Finding]:
     needed = recipe.rl.prompts_per_batch if recipe.rl else 0
     if left < 0:
         total = known_count(problems.source)
-        taken = (total or 0) - left
+        taken = (total or 0) - left // max(1, len(problems.efforts))
         message = f"held-out and SFT problems must fit into the {total} problems of problems.source: got {taken}"
         at = ("problems", "source", "count") if len(problems.source) == 1 else ("problems", "source")
         yield at, message, "Lower problems.heldout or problems.sft_count, or raise the source's count."
