@@ -6,7 +6,8 @@ AlgoristError                      exit 1   something Algorist did not expect
 ├── AdmissionRefused               exit 3   the machine does not have what the contract asks for
 ├── GateFailed                     exit 4   a check that the run promised did not hold
 ├── ResumeMismatch                 exit 5   the run folder belongs to another contract, or its files disagree
-└── Stopped                        exit 75  stopped on request, after committing
+└── Stopped                        exit 75  ended before the run did, on request or by a watch rule, after committing
+    └── Paused                     exit 75  the disk is full, read-only or failing; what is committed stays
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class ResumeMismatch(AlgoristError):
 
 
 class Stopped(AlgoristError):
-    """Stopped on request (Ctrl-C, SIGTERM) after the running step was committed."""
+    """Ended before the run did, after the running step was committed: Ctrl-C, SIGTERM, a watch rule. A resume goes on."""
 
     exit_code = 75
+
+
+class Paused(Stopped):
+    """The disk is full, read-only or failing: nothing half written is left, the newest checkpoint stays, a resume goes on."""

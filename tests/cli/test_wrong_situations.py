@@ -420,15 +420,15 @@ sys.exit(main(sys.argv[2:]))
         pytest.param(12_000, id="at a checkpoint"),
     ],
 )
-def test_a_full_disk_is_told_and_leaves_no_half_written_file(limit: int, place: Path) -> None:
+def test_a_full_disk_pauses_the_run_and_leaves_no_half_written_file(limit: int, place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(limit), "run", "tiny.yaml", "--out", "out", "--json"],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 75, done.stderr
     assert "the disk or quota is full" in done.stderr
     assert "Traceback" not in done.stderr
-    assert json.loads(done.stdout)["exit_code"] == 2
+    assert json.loads(done.stdout)["exit_code"] == 75
     assert not [path for path in (place / "out").rglob("*") if ".tmp-" in path.name]
     for line in (
         (place / "out" / "ledger.jsonl").read_text().splitlines() if (place / "out" / "ledger.jsonl").exists() else []

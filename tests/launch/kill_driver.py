@@ -17,7 +17,7 @@ import torch
 
 from algorist.launch.prepare import prepare
 from algorist.launch.run import resume, run
-from algorist.qualify.contract import source_digest
+from algorist.qualify.contract import provenance, source_digest
 from algorist.recipe.load import load
 from algorist.stages.listener import Silent
 
@@ -43,7 +43,7 @@ def main() -> None:
     recipe, folder, kills, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     resolved = load(recipe)
     prepare(resolved.recipe, base=resolved.base_dir, listener=Silent()).close()  # imports what children would import
-    source_digest()  # one answer for all children, whatever happens to the source tree meanwhile
+    source_digest(), provenance()  # one answer for all children, whatever happens to the source tree meanwhile
     twin, victim = folder / "uninterrupted", folder / "killed"
     started = time.monotonic()
     _, status = os.waitpid(child(lambda: run(resolved, twin, listener=Silent())), 0)

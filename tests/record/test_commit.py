@@ -12,6 +12,7 @@ import pytest
 
 from algorist.errors import InputError
 from algorist.record import commit as C
+from algorist.record.storage import DiskFull
 
 
 def files(**named: bytes):
@@ -127,10 +128,10 @@ def test_committing_the_same_step_again_keeps_it_and_replaces_a_damaged_one(tmp_
 
 
 def test_free_space_is_looked_at_first(tmp_path: Path) -> None:
-    with pytest.raises(C.DiskFull, match=r"step-1 needs .* MiB on disk, .* MiB are free"):
+    with pytest.raises(DiskFull, match=r"step-1 needs .* MiB on disk, .* MiB are free"):
         C.commit_directory(tmp_path / "step-1", files(a=b""), need_bytes=1 << 60)
     assert list(tmp_path.iterdir()) == []
-    assert C.DiskFull.exit_code == 2
+    assert DiskFull.exit_code == 2
 
 
 def test_a_file_over_the_limit_is_one_clear_error_with_the_old_bytes_kept(tmp_path: Path) -> None:
@@ -138,9 +139,9 @@ def test_a_file_over_the_limit_is_one_clear_error_with_the_old_bytes_kept(tmp_pa
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        with pytest.raises(C.DiskFull, match="disk or quota is full"):
+        with pytest.raises(DiskFull, match="disk or quota is full"):
             C.atomic_write(tmp_path / "f", b"x" * (1 << 20))
-        with pytest.raises(C.DiskFull, match="step-1: could not be written"):
+        with pytest.raises(DiskFull, match="step-1: could not be written"):
             C.commit_directory(tmp_path / "step-1", files(a=b"x" * (1 << 20)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -212,6 +213,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from algorist.record import commit as C
+from algorist.record.storage import DiskFull
 folder = Path(sys.argv[1])
 n = 0
 while True:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from algorist.digest import sha256
 from algorist.errors import InputError, ResumeMismatch
 from algorist.record import ledger as L
-from algorist.record.commit import DiskFull
 from algorist.record.ledger import EventKind, Ledger
+from algorist.record.storage import DiskFull
 
 K = EventKind
 

@@ -1,5 +1,7 @@
 """A run folder is never shared and never overwritten."""
 
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +72,8 @@ def test_two_processes_never_hold_one_folder(tmp_path: Path) -> None:
     with run.lease():
         out = subprocess.run(again, capture_output=True, text=True, check=True).stdout
         assert out.startswith("2 ")
-        assert "is in use by another run (process " in out
+        assert f"is in use by another run (process {os.getpid()} on {platform.node()})" in out
+        assert f"kill -TERM {os.getpid()}" in out
         with pytest.raises(InputError, match="is in use"), run.lease():
             pass
     assert subprocess.run(again, capture_output=True, text=True, check=True).stdout == "held\n"

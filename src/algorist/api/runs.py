@@ -1,19 +1,21 @@
 """Recipes and runs from Python; the verbs `run`, `sft`, `rl` and `resume` call these."""
 
+import contextlib
 import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from algorist.errors import GateFailed, InputError, Stopped
-from algorist.launch.run import Finished
+from algorist.errors import AdmissionRefused, GateFailed, InputError, Stopped
+from algorist.launch.execute import Finished
 from algorist.launch.run import resume as launch_resume
 from algorist.launch.run import run as launch_run
 from algorist.recipe.checks import check_files
 from algorist.recipe.failure import raise_all
 from algorist.recipe.load import Resolved, load
 from algorist.record.run_folder import RunFolder
+from algorist.record.storage import WriteFailed
 from algorist.report.page import build
 from algorist.reward.reward import RewardFunction
 from algorist.stages.listener import Listener, Silent
@@ -121,11 +123,13 @@ def import_plugin(name: str) -> None:
 
 
 def _with_report(folder: Path, work: Callable[[], Finished]) -> Finished:
-    """Do the work; where a gate failed or a person stopped it, build the page about what there is so far."""
+    """Do the work; where it was refused, failed or stopped, build the page about what there is so far."""
     try:
         return work()
-    except (GateFailed, Stopped):
-        build(folder)
+    except (AdmissionRefused, GateFailed, Stopped):
+        if (folder / "ledger.jsonl").is_file():
+            with contextlib.suppress(WriteFailed):  # the error says that the disk is full; the page can be built later
+                build(folder)
         raise
 
 

@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="algorist",
         description="Train language models to do mathematics with rewards that can be checked, and prove every step.",
         epilog="Exit codes: 0 done, 1 unexpected, 2 recipe or input, 3 admission refused, 4 gate failed, 5 resume mismatch, "
-        "75 stopped on request after committing. Every verb takes --json.",
+        "75 stopped on request or paused, to be resumed. Every verb takes --json.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")

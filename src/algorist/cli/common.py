@@ -9,10 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from algorist.digest import JSON
 from algorist.errors import AlgoristError
+from algorist.record.storage import DiskFull, write_failure
 
 
 def guarded(arguments: argparse.Namespace) -> int:
@@ -27,8 +30,15 @@ def guarded(arguments: argparse.Namespace) -> int:
         say("algorist: interrupted; what was committed is safe, the running step is lost")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nowhere(sys.stdout)
         return 0
+    except OSError as error:  # verbs that write no run: a report, a recipe, standard output itself
+        full = write_failure(error, Path(str(error.filename or "standard output")))
+        if not isinstance(full, DiskFull):
+            raise
+        if error.filename is None:
+            _to_nowhere(sys.stdout)
+        return refuse(full, wants_json=wants_json and error.filename is not None)
 
 
 def refuse(error: AlgoristError, *, wants_json: bool) -> int:
@@ -47,8 +57,20 @@ def emit(value: JSON) -> None:
 
 def say(message: str) -> None:
     """A line for people, on standard error."""
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    with talking():
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def talking() -> Iterator[None]:
+    """Inside, standard error may be a file on a full disk: what is said is lost, the work and its exit code are not."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _to_nowhere(sys.stderr)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +87,11 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is first imported, so it must come before
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Let Python's own flush at exit succeed: it would change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager

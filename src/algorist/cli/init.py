@@ -104,13 +104,13 @@ def _quantiles(lengths: Sequence[int]) -> tuple[int, int, int]:
 def write_checked(out: Path, text: str) -> None:
     """Put the recipe in place only after it passed what `recipe check` looks at."""
     from algorist.api.runs import load_recipe
-    from algorist.record.commit import disk_full_is_told
+    from algorist.record.storage import failures_are_told
 
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder. Make it, or choose another --out.")
     trial = out.with_name(f".{out.name}.tmp-{os.getpid()}")
     try:
-        with disk_full_is_told(out):
+        with failures_are_told(out):
             trial.write_text(text, encoding="utf-8")
         load_recipe(trial)
         os.link(trial, out)  # fails where somebody else made the file meanwhile

@@ -1,6 +1,5 @@
 """Progress for people: bars on a terminal, plain lines elsewhere; always on standard error."""
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import final
@@ -15,6 +14,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from algorist.cli.common import say
 
 _PLAIN_EVERY_S = 5.0
 _NAMES = {"sft": "fine-tuning", "rl": "reinforcement learning", "evaluate": "evaluation"}
@@ -66,7 +67,7 @@ class Terminal:
         """A stage of `total` steps starts."""
         self._totals[stage] = total
         if self.plain:
-            self._line(f"{_NAMES.get(stage, stage)}: {total} steps")
+            say(f"{_NAMES.get(stage, stage)}: {total} steps")
         else:
             names = _SHORT_NAMES if self.narrow else _NAMES
             self._tasks[stage] = self._progress.add_task(names.get(stage, stage), total=total, numbers="")
@@ -81,18 +82,14 @@ class Terminal:
         now = time.monotonic()
         if done in (1, self._totals[stage]) or now - self._last >= _PLAIN_EVERY_S:
             self._last = now
-            self._line(f"{_NAMES.get(stage, stage)} {done}/{self._totals[stage]}  {text}")
+            say(f"{_NAMES.get(stage, stage)} {done}/{self._totals[stage]}  {text}")
 
     def say(self, message: str) -> None:
         """One line."""
         if self.plain:
-            self._line(message)
+            say(message)
         else:
             self._progress.console.print(message, markup=False)
-
-    def _line(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
 
 
 def _short(value: float | str) -> str:

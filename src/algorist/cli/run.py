@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorist.cli.common import add_json, emit, say, stop_on_request
+from algorist.cli.common import add_json, emit, say, stop_on_request, talking
 
 if TYPE_CHECKING:
     from algorist.digest import JSON
-    from algorist.launch.run import Finished
+    from algorist.launch.execute import Finished
     from algorist.recipe.load import Resolved
 
 _HELP = {
@@ -150,7 +150,8 @@ def _close(finished: "Finished", *, wants_json: bool) -> int:
 
     from algorist.report import summary_table
 
-    Console(stderr=True).print(summary_table(finished.folder))
+    with talking():
+        Console(stderr=True).print(summary_table(finished.folder))
     say(f"report: {finished.report}\nmodel:  {finished.export}")
     return 0
 

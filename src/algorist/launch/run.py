@@ -1,49 +1,26 @@
-"""All stages of a recipe, in order: SFT, evaluation, RL, evaluation, export, report; and how a stopped run goes on."""
+"""A new run of a recipe, the contract it begins with, and how a stopped one goes on."""
 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from algorist.digest import JSON, canonical, digest, sha256
-from algorist.errors import AdmissionRefused, GateFailed, InputError, ResumeMismatch
-from algorist.evaluate.result import EvaluationResult
-from algorist.launch.prepare import Prepared, prepare, response_tokens, subject_of
+from algorist.errors import InputError, ResumeMismatch
+from algorist.launch.execute import Finished, execute
+from algorist.launch.pause import failures_pause
+from algorist.launch.prepare import Prepared, prepare
 from algorist.policy import weights
 from algorist.qualify import contract as contracts
-from algorist.qualify import receipt
-from algorist.qualify.guard import RunGates
 from algorist.recipe.load import Resolved, from_json, load, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
-from algorist.record.ledger import Counts, EventKind, Ledger, counts
-from algorist.record.metrics import Metrics, open_sink
 from algorist.record.run_folder import RunFolder
-from algorist.report import build as build_report
 from algorist.reward.reward import source_digest
-from algorist.stages.evaluate import evaluate_policy
 from algorist.stages.listener import Listener
-from algorist.stages.rl import train_rl
-from algorist.stages.session import Session
-from algorist.stages.sft import train_sft
 from algorist.verify.identity import version as verifier_version
 
 Never: Callable[[], bool] = lambda: False  # noqa: E731
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """What a run came to."""
-
-    folder: Path
-    before: EvaluationResult | None
-    """Before RL (before SFT where there is no RL)."""
-    after: EvaluationResult | None
-    counts: Counts
-    """Rollout batches, applied and skipped updates, evaluations."""
-    export: Path
-    report: Path
 
 
 def run(
@@ -72,14 +49,19 @@ def run_prepared(
     plugin: str | None = None,
     stop_requested: Callable[[], bool] = Never,
 ) -> Finished:
-    """A new run of a recipe that is loaded already; the caller closes `prepared`."""
+    """A new run of a recipe that is loaded already; the caller closes `prepared`.
+
+    Raises Paused where the disk is full or fails.
+    """
     document = make_contract(prepared)
-    folder = RunFolder.create(out)
-    with folder.lease():
-        commit.atomic_write(folder.contract, canonical(document))
-        origin: dict[str, JSON] = {"base": str(prepared.base.resolve()), "plugin": plugin}
-        commit.atomic_write(folder.logs / "origin.json", canonical(origin))
-        return _execute(prepared, folder, document, listener, stop_requested, resume=False)
+    with failures_pause(RunFolder(root=out)):
+        folder = RunFolder.create(out)
+        with folder.lease():
+            RunFolder.create(out)  # still new, now that nobody else can write to it
+            origin: dict[str, JSON] = {"base": str(prepared.base.resolve()), "plugin": plugin}
+            commit.atomic_write(folder.logs / "origin.json", canonical(origin))
+            commit.atomic_write(folder.contract, canonical(document))  # from here on a resume can go on
+            return execute(prepared, folder, document, listener, stop_requested, resume=False)
 
 
 def resume(
@@ -93,7 +75,7 @@ def resume(
     """Go on with a run from its newest checkpoint, to the same result as if it had never been stopped.
 
     amend: go on although something differs from the contract, under a new one that names the old; `overrides` (texts
-    like "rl.updates=10") may then change the recipe.
+    like "rl.updates=10") may then change the recipe. Raises Paused where the disk is full or fails.
     """
     folder = RunFolder.open(path)
     document, recipe, base, plugin = read_run(folder)
@@ -101,16 +83,20 @@ def resume(
         raise InputError("resume: settings belong to the contract and are changed with --amend only. Add --amend.")
     if overrides:
         recipe = amended(recipe, overrides)
-    with folder.lease():
+    with failures_pause(folder), folder.lease() as before:
+        if before is not None:
+            listener.say(
+                f"process {before.pid} on {before.host} had this run and ended without giving it back; taken over"
+            )
         prepared = prepare(recipe, base=base, plugin=plugin, listener=listener)
         try:
             now = make_contract(prepared)
             if contracts.same(document, now):
-                return _execute(prepared, folder, document, listener, stop_requested, resume=True)
+                return execute(prepared, folder, document, listener, stop_requested, resume=True)
             if not amend:
                 raise _mismatch(document, now, path)
             now["amends"] = digest(document)
-            return _execute(prepared, folder, now, listener, stop_requested, resume=True, amends=document)
+            return execute(prepared, folder, now, listener, stop_requested, resume=True, amends=document)
         finally:
             prepared.close()
 
@@ -174,188 +160,6 @@ def formulas(recipe: Recipe) -> dict[str, JSON]:
     if recipe.rl is None:
         return {}
     return {"rl": dict(METHODS[recipe.rl.objective.name].formula(recipe.rl.objective))}
-
-
-def _execute(
-    prepared: Prepared,
-    folder: RunFolder,
-    document: dict[str, JSON],
-    listener: Listener,
-    stop_requested: Callable[[], bool],
-    *,
-    resume: bool,
-    amends: dict[str, JSON] | None = None,
-) -> Finished:
-    recipe = prepared.recipe
-    name = digest(document)
-    sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
-    with (
-        Ledger.open(folder.ledger, contract=name, amend=amends is not None) as ledger,
-        Metrics(folder.metrics, sinks) as metrics,
-    ):
-        if not ledger.events:
-            ledger.append(
-                EventKind.CONTRACT,
-                policy_version=0,
-                payload={"name": recipe.name, "recipe_digest": document["recipe_digest"], "seed": recipe.seed},
-            )
-        session = Session(
-            folder=folder,
-            ledger=ledger,
-            metrics=metrics,
-            record=recipe.record,
-            policy=prepared.policy,
-            contract=name,
-            seed=recipe.seed,
-            listener=listener,
-            stop_requested=stop_requested,
-            gates=RunGates(subject_of(prepared)),
-        )
-        if resume and ledger.events[-1].kind is EventKind.CLOSED:
-            listener.say("this run is finished; its report is built again")
-        else:
-            if resume:
-                session.restore()
-            if amends is not None:
-                _amend(session, folder, document, amends)
-            try:
-                _stages(prepared, session)
-            except (GateFailed, AdmissionRefused) as error:
-                if ledger.events[-1].kind is not EventKind.REFUSED:
-                    ledger.append(
-                        EventKind.GATE,
-                        policy_version=session.position.applied,
-                        payload={"name": "run", "passed": False, "message": str(error)},
-                    )
-                receipt.issue(folder, ledger.events)
-                raise
-        events = ledger.events
-    issued = receipt.issue(folder, events)
-    listener.say(
-        f"receipt: {issued.status}{': ' + '; '.join(issued.reasons) if issued.reasons else ''} ({issued.path.name})"
-    )
-    results = {
-        n: EvaluationResult.read(folder.evaluation(n)) for n in ("before", "after") if folder.evaluation(n).exists()
-    }
-    report = build_report(folder.root)
-    return Finished(
-        folder=folder.root,
-        before=results.get("before"),
-        after=results.get("after"),
-        counts=counts(events),
-        export=folder.export,
-        report=report,
-    )
-
-
-def _stages(prepared: Prepared, session: Session) -> None:
-    recipe, task, engine = prepared.recipe, prepared.task, prepared.engine
-    tokens = response_tokens(recipe)
-
-    def measure(name: str) -> None:
-        evaluate_policy(name, session, recipe.evaluate, task, engine, response_tokens=tokens)
-
-    session.gates.before_training(session)
-    if recipe.rl is None:
-        measure("before")
-    if recipe.sft is not None and session.position.phase in ("start", "sft"):
-        train_sft(session, recipe.sft, prepared.targets)
-    if recipe.rl is not None:
-        measure("before")
-        train_rl(session, recipe.rl, task, engine, evaluate=measure)
-    measure("after")
-    session.gates.before_export(session)
-    _export(prepared, session)
-    totals = counts(session.ledger.events)
-    session.ledger.append(
-        EventKind.CLOSED,
-        policy_version=session.position.applied,
-        payload={
-            "rollout_batches": totals.rollout_batches,
-            "updates_applied": totals.updates_applied,
-            "updates_skipped": totals.updates_skipped,
-            "evaluations_completed": totals.evaluations_completed,
-            "batches_promised": recipe.rl.updates if recipe.rl else 0,
-            "weights": weights.weights_digest(session.policy),
-        },
-    )
-
-
-def _export(prepared: Prepared, session: Session) -> None:
-    """The Hugging Face folder, committed whole, its manifest digest on the ledger."""
-    prompt = prepared.recipe.prompt.model_copy(update={"examples": prepared.renderer.examples})
-    facts: dict[str, JSON] = {
-        "contract": session.contract,
-        "recipe": prepared.recipe.name,
-        "weights": weights.weights_digest(session.policy),
-        "prompt": prompt.model_dump(mode="json"),
-    }
-    if session.folder.export.exists():  # left by a kill between the commit and its event
-        import shutil
-
-        shutil.rmtree(session.folder.export)
-    manifest = commit.commit_directory(
-        session.folder.export,
-        lambda folder: weights.export(
-            session.policy,
-            folder,
-            stop_ids=prepared.task.stop_ids,
-            card=_card(prepared, session),
-            facts=facts,
-        ),
-        schema="algorist/export/1",
-        need_bytes=4 * session.policy.num_parameters() + (8 << 20),
-    )
-    session.ledger.append(
-        EventKind.CHECKPOINT,
-        policy_version=session.position.applied,
-        payload={"name": "export", "manifest": manifest.digest, "phase": "done"},
-    )
-
-
-def _card(prepared: Prepared, session: Session) -> str:
-    recipe = prepared.recipe
-    lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "---",
-        f"# {recipe.name}",
-        "",
-        recipe.description or "A policy trained with Algorist.",
-        "",
-        f"- contract: `{session.contract}`",
-        f"- parameters: {prepared.policy.num_parameters():,}",
-        f"- trained on {len(prepared.problems.train):,} problems with answers that were checked, "
-        f"{session.position.applied} applied updates",
-        "",
-        "```python",
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        'model, tokenizer = (cls.from_pretrained(".") for cls in (AutoModelForCausalLM, AutoTokenizer))',
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _amend(session: Session, folder: RunFolder, document: dict[str, JSON], old: dict[str, JSON]) -> None:
-    """Both contracts kept, the change on the ledger, the new contract in force: in this order, so that a kill loses none."""
-    for kept in (old, document):
-        commit.atomic_write(folder.root / "contracts" / f"{digest(kept)}.json", canonical(kept))
-    session.ledger.append(
-        EventKind.CONTRACT,
-        policy_version=session.position.applied,
-        payload={
-            "name": str(session.folder.root.name),
-            "recipe_digest": document["recipe_digest"],
-            "seed": session.seed,
-            "amends": digest(old),
-            "changes": contracts.differences(old, document),
-        },
-    )
-    commit.atomic_write(folder.contract, canonical(document))
-    session.listener.say(f"contract amended: {'; '.join(contracts.differences(old, document))}")
 
 
 def _mismatch(stored: dict[str, JSON], now: dict[str, JSON], path: Path) -> ResumeMismatch:

@@ -16,22 +16,20 @@ from algorist.policy.model import CausalPolicy
 
 def state(policy: CausalPolicy) -> dict[str, Tensor]:
     """Every weight once (tied ones under their first name), value head included, on CPU."""
-    named = dict(policy.model.named_parameters())
-    named |= {name: b for name, b in policy.model.named_buffers() if name in policy.model.state_dict()}
-    if policy.value_head is not None:
-        named |= {f"value_head.{name}": p for name, p in policy.value_head.named_parameters()}
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in _named(policy).items()}
+
+
+def state_bytes(policy: CausalPolicy) -> int:
+    """Bytes of all tensors of `state`, wherever they lie."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _named(policy).values())
 
 
 def load_state(policy: CausalPolicy, path: Path) -> None:
     """Fill a policy of the same shape from a safetensors file; every tensor must match by name and shape."""
     stored = load_file(path)
-    own = dict(policy.model.named_parameters())
-    own |= {name: b for name, b in policy.model.named_buffers() if name in policy.model.state_dict()}
     if any(name.startswith("value_head.") for name in stored):
         policy.add_value_head()
-    if policy.value_head is not None:
-        own |= {f"value_head.{name}": p for name, p in policy.value_head.named_parameters()}
+    own = _named(policy)
     if own.keys() != stored.keys():
         odd = sorted(own.keys() ^ stored.keys())
         raise ResumeMismatch(f"{path}: must hold the tensors of this policy: {odd[0]!r} is on one side only")
@@ -88,6 +86,14 @@ def export(
         policy.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     (folder / "algorist.json").write_bytes(canonical(dict(facts)))
+
+
+def _named(policy: CausalPolicy) -> dict[str, Tensor]:
+    named = dict(policy.model.named_parameters())
+    named |= {name: b for name, b in policy.model.named_buffers() if name in policy.model.state_dict()}
+    if policy.value_head is not None:
+        named |= {f"value_head.{name}": p for name, p in policy.value_head.named_parameters()}
+    return named
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import final
 
 from algorist.digest import JSON
-from algorist.errors import AdmissionRefused, AlgoristError, GateFailed, Stopped
+from algorist.errors import AdmissionRefused, AlgoristError, GateFailed
 from algorist.flow import Batch, Group, Problem
 from algorist.policy import weights
 from algorist.policy.build import copy_policy
@@ -162,9 +162,8 @@ class RunGates:
             if trip is not ending:  # that one is said by the error below
                 session.listener.say(trip.sentence)
         if ending is not None and ending.rule.action == "pause":
-            session.save(trainer, announce=session.due())
-            raise Stopped(f"{ending.sentence} Everything is saved; go on with: algorist resume {session.folder.root}")
-        if ending is not None:
+            session.pause = ending.sentence
+        elif ending is not None:
             raise GateFailed(ending.sentence)
 
     def before_export(self, session: Session) -> None:

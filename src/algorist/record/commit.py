@@ -5,33 +5,25 @@ and one rename makes it visible; a reader verifies the manifest and falls back t
 """
 
 import contextlib
-import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from safetensors import SafetensorError
-
 from algorist.digest import JSON, canonical, file_digest, sha256
 from algorist.errors import InputError
 from algorist.record.moments import reach
+from algorist.record.storage import failures_are_told, require_free_space
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "LATEST"
 CHECKPOINT_SCHEMA: Final = "algorist/checkpoint/1"
 _TEMPORARY: Final = re.compile(r"^\.(?P<final>.+)\.(tmp|old)-\d+$")
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_HEADROOM_BYTES: Final = 1 << 20  # what a file system needs for its own bookkeeping
-
-
-class DiskFull(InputError):
-    """The disk (or a quota) has no room for what must be written. Nothing half written is left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +102,15 @@ class Latest:
 def atomic_write(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: temporary file beside it, fsync, rename, fsync of the folder.
 
-    After a kill the old bytes or the new bytes are there, never a mixture. Raises DiskFull where there is no room,
-    with the old file untouched.
+    After a kill the old bytes or the new bytes are there, never a mixture. Raises WriteFailed, DiskFull where there is no
+    room, with the old file untouched.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "a" / "b.json"
     >>> atomic_write(file, b"{}"); file.read_bytes()
     b'{}'
     """
-    with disk_full_is_told(path):
+    with failures_are_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         reach("write.begin")
         temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
@@ -142,8 +134,8 @@ def commit_directory(
 
     Order: free-space check (`need_bytes`), write beside, fsync every file, manifest.json, fsync folders, rename, fsync
     the parent. A directory already at `final` is replaced; where it verifies and is equal it is left as it is, so a
-    replay after a crash may commit the same step again. Raises DiskFull, with nothing half written left behind;
-    whatever `write` raises passes through after the temporary folder is gone. Links are refused (InputError): a
+    replay after a crash may commit the same step again. Raises WriteFailed, with nothing half written left behind;
+    whatever else `write` raises passes through after the temporary folder is gone. Links are refused (InputError): a
     manifest must cover the bytes it lists.
 
     >>> import tempfile
@@ -153,13 +145,13 @@ def commit_directory(
     (['a.bin'], 3, True)
     """
     parent = final.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    require_free_space(parent, need_bytes, what=final.name)
     temporary = parent / f".{final.name}.tmp-{os.getpid()}"
-    for stale in _temporaries(parent, final.name):
-        shutil.rmtree(stale)
     try:
-        with disk_full_is_told(final):
+        with failures_are_told(final):
+            parent.mkdir(parents=True, exist_ok=True)
+            require_free_space(parent, need_bytes, what=final.name)
+            for stale in _temporaries(parent, final.name):
+                shutil.rmtree(stale)
             temporary.mkdir()
             reach("commit.begin")
             write(temporary)
@@ -281,12 +273,17 @@ def prune(directory: Path, *, keep: int, schema: str | None = CHECKPOINT_SCHEMA)
             continue
         verified, kept = True, kept + 1
     removed = [path for path in paths if (path / MANIFEST).is_file()] if verified and kept >= keep else []
-    for path in removed:
+    remove(removed)
+    return removed
+
+
+def remove(directories: Iterable[Path]) -> None:
+    """Delete committed directories; after a kill each is there whole, or is none any more."""
+    for path in directories:
         grave = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(grave)  # a kill during rmtree must not leave a directory that looks like a checkpoint
         reach("prune.renamed")
         shutil.rmtree(grave)
-    return removed
 
 
 def remove_half_written(directory: Path) -> list[Path]:
@@ -297,51 +294,13 @@ def remove_half_written(directory: Path) -> list[Path]:
     return stale
 
 
-def require_free_space(path: Path, need_bytes: int, *, what: str) -> None:
-    """Raise DiskFull unless the file system of `path` has room for `need_bytes` and a little for itself.
-
-    >>> require_free_space(Path("."), 0, what="nothing")
-    """
-    if not need_bytes:
-        return
-    free = shutil.disk_usage(path).free
-    if free < need_bytes + _HEADROOM_BYTES:
-        raise DiskFull(
-            f"{path}: {what} needs {_mib(need_bytes)} MiB on disk, {_mib(free)} MiB are free. "
-            "Free some space, keep fewer checkpoints, or choose another --out"
-        )
-
-
-@contextlib.contextmanager
-def disk_full_is_told(path: Path) -> Iterator[None]:
-    """Turn 'no space left', 'quota exceeded' and 'file too large' from the system into one DiskFull with the path."""
-    try:
-        yield
-    except SafetensorError as error:  # its writer reports the system's error as text
-        code = re.search(r"os error (\d+)", str(error))
-        if code is None or int(code[1]) not in _FULL:
-            raise
-        raise DiskFull(_full(path, os.strerror(int(code[1])))) from error
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise DiskFull(_full(path, error.strerror)) from error
-
-
-def _full(path: Path, reason: str | None) -> str:
-    return (
-        f"{path}: could not be written, the disk or quota is full ({reason}). Nothing half written was left; free some "
-        "space and go on with: algorist resume RUN"
-    )
-
-
 def append_durably(file: FileIO, data: bytes, path: Path) -> None:
     """Add `data` to the end of an unbuffered file and fsync it; where that fails the file is cut back to what it was.
 
-    Raises DiskFull where there is no room.
+    Raises WriteFailed, DiskFull where there is no room.
     """
     size = file.seek(0, os.SEEK_END)
-    with disk_full_is_told(path):
+    with failures_are_told(path):
         try:
             written = 0
             reach("append.begin")
@@ -352,7 +311,10 @@ def append_durably(file: FileIO, data: bytes, path: Path) -> None:
             os.fsync(file.fileno())
             reach("append.done")
         except OSError:
-            file.truncate(size)
+            with contextlib.suppress(
+                OSError
+            ):  # a disk that fails altogether: a torn end is cut when the file is opened
+                file.truncate(size)
             raise
 
 
@@ -372,10 +334,6 @@ def _check_sizes(path: Path, manifest: Manifest) -> None:
             raise InputError(f"{file}: listed in {MANIFEST} but missing")
         if (size := file.stat().st_size) != entry.size_bytes:
             raise InputError(f"{file}: must have {entry.size_bytes} bytes by {MANIFEST}, got {size}")
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:,.1f}"
 
 
 def _files(path: Path) -> list[Path]:

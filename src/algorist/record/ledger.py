@@ -11,6 +11,7 @@ wholeness up to its head, not that nobody rewrote it from the start: publish the
 import json
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,10 +56,16 @@ class EventKind(StrEnum):
     """A check with value, threshold and verdict."""
     REFUSED = "refused"
     """The run ended before training, with the reason."""
+    PAUSED = "paused"
+    """A process ended before the run did, on purpose: a request, a watch rule, a full disk. Gone once a later one resumes."""
     RESUMED = "resumed"
-    """A later process took over; tells about processes, not about training, so no logical digest covers it."""
+    """A later process took over."""
     CLOSED = "closed"
     """The run ended; last line."""
+
+
+OF_PROCESSES: Final = frozenset({EventKind.PAUSED, EventKind.RESUMED})
+"""Kinds that tell about processes, not about training: no position counts them and no logical digest covers them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +178,8 @@ class Ledger:
         """Bytes of an unfinished append that `open` cut off."""
         self._events = events
         self._head = head
+        self.append_s = 0.0
+        """Seconds spent in `append` by this process, flush and fsync included."""
         self._file = FileIO(path, "ab")
 
     @classmethod
@@ -222,8 +231,9 @@ class Ledger:
         """Add an event, flushed and fsynced before this returns.
 
         `wall` gets `time` added. Non-finite floats, which JSON does not know, become the strings nan, inf and -inf.
-        Raises DiskFull with the ledger as it was before, ValueError for a value JSON cannot hold.
+        Raises WriteFailed with the ledger as it was before, ValueError for a value JSON cannot hold.
         """
+        started = time.monotonic()
         if clash := sorted(set(payload) & set(_HEAD)):
             raise ValueError(f"a payload must not use the ledger's own keys, got {clash}")
         event = Event(
@@ -239,6 +249,7 @@ class Ledger:
         append_durably(self._file, line + b"\n", self.path)
         self._events.append(event)
         self._head = sha256(line)
+        self.append_s += time.monotonic() - started
         return event
 
     def truncate_to(self, seq: int) -> tuple[Event, ...]:
@@ -252,14 +263,14 @@ class Ledger:
         return cut
 
     def roll_back(self, position: int) -> tuple[Event, ...]:
-        """Cut everything after the first `position` training events and return it; `resumed` events count for nothing.
+        """Cut everything after the first `position` events of training and return it; those of processes count for nothing.
 
         What a resume calls with the `position` its checkpoint holds: the cut events are replayed identically.
         """
         assert 0 <= position <= self.position, f"position must lie in [0, {self.position}], got {position}"
         seen, last = 0, -1
         for event in self._events:
-            if event.kind is EventKind.RESUMED:
+            if event.kind in OF_PROCESSES:
                 continue
             if seen == position:
                 break
@@ -268,8 +279,8 @@ class Ledger:
 
     @property
     def position(self) -> int:
-        """Events so far, `resumed` ones not counted: equal in a run and in its killed and resumed twin."""
-        return sum(event.kind is not EventKind.RESUMED for event in self._events)
+        """Events of training so far: equal in a run and in its killed and resumed twin."""
+        return sum(event.kind not in OF_PROCESSES for event in self._events)
 
     @property
     def head(self) -> str:
@@ -336,8 +347,8 @@ def counts(events: Iterable[Event], *, stage: str | None = None) -> Counts:
 def logical_digest(path: Path) -> str:
     """sha256 over kind, contract, policy version and payload of every event, in order.
 
-    Wall-clock values, the chain over them, and `resumed` events (with the numbers they shift) are left out: a run, its
-    repetition, and its killed and resumed twin have the same logical digest.
+    Wall-clock values, the chain over them, and events of processes (with the numbers they shift) are left out: a run,
+    its repetition, and its killed and resumed twin have the same logical digest.
     """
     return sha256(
         b"\n".join(
@@ -345,7 +356,7 @@ def logical_digest(path: Path) -> str:
                 {"kind": str(e.kind), "contract": e.contract, "policy_version": e.policy_version, "payload": e.payload}
             )
             for e in read(path)
-            if e.kind is not EventKind.RESUMED
+            if e.kind not in OF_PROCESSES
         )
     )
 

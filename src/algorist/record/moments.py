@@ -1,15 +1,18 @@
-"""Named moments at which a test kills this process, to show that a kill there loses nothing. Otherwise they do nothing.
+"""Named moments at which a test kills this process or lets its disk fail, to show that nothing is lost. Otherwise nothing.
 
-ALGORIST_KILL_AT=commit.renamed#2    die the second time that moment is reached
+ALGORIST_KILL_AT=commit.renamed#2           die the second time that moment is reached
+ALGORIST_FAIL_AT=append.begin#3=ENOSPC      from the third time on every moment meets a full disk
 """
 
+import errno
 import os
 import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-VARIABLE: Final = "ALGORIST_KILL_AT"
+KILL: Final = "ALGORIST_KILL_AT"
+FAIL: Final = "ALGORIST_FAIL_AT"
 MOMENTS: Final = (
     "write.begin",
     "write.written",
@@ -32,14 +35,21 @@ _seen: Counter[str] = Counter()
 
 
 def reach(moment: str, before: Callable[[], object] | None = None) -> None:
-    """Die here where the environment says so. `before` does half a job first (a torn write)."""
-    wanted = os.environ.get(VARIABLE)
-    if wanted is None:
+    """Die or fail here where the environment says so. `before` does half a job first (a torn write)."""
+    kill, fail = os.environ.get(KILL), os.environ.get(FAIL)
+    if kill is None and fail is None:
         return
     assert moment in MOMENTS, f"moments are named in MOMENTS, got {moment}"
     _seen[moment] += 1
-    name, _, number = wanted.partition("#")
-    if name == moment and _seen[moment] == int(number or 1):
+    if kill is not None and kill == f"{moment}#{_seen[moment]}":
         if before is not None:
             before()
         os.kill(os.getpid(), signal.SIGKILL)
+    if fail is not None:
+        when, _, cause = fail.partition("=")
+        first, _, number = when.partition("#")
+        if _seen[first] >= int(number):
+            if before is not None:
+                before()
+            code = getattr(errno, cause)
+            raise OSError(code, os.strerror(code))

@@ -5,16 +5,76 @@ checkpoints/step-N/ + LATEST  export/  receipts/*.json  report.html  logs/
 """
 
 import contextlib
+import errno
 import fcntl
+import json
 import os
+import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from algorist.digest import canonical
 from algorist.errors import InputError
+from algorist.record.storage import DiskFull, failures_are_told, write_failure
 
 _LEASE: Final = ".lease"
+_NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
+"""What a file system without locks answers."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who has, or had, the lease of a run folder.
+
+    >>> Holder.read(Holder(pid=7, host="a", boot="b0").to_bytes())
+    Holder(pid=7, host='a', boot='b0')
+    >>> Holder.read(b""), Holder.read(b"7\\n")
+    (None, None)
+    """
+
+    pid: int
+    host: str
+    boot: str
+    """Of the machine's present start; a process of an earlier one cannot be alive. '' where the system has no such name."""
+
+    @classmethod
+    def own(cls) -> "Holder":
+        """This process."""
+        boot = _BOOT_ID.read_text().strip() if _BOOT_ID.is_file() else ""
+        return cls(pid=os.getpid(), host=platform.node(), boot=boot)
+
+    @classmethod
+    def read(cls, data: bytes) -> "Holder | None":
+        """What `to_bytes` wrote; None for anything else."""
+        try:
+            raw = json.loads(data)
+            holder = cls(pid=int(raw["pid"]), host=str(raw["host"]), boot=str(raw["boot"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+        return holder if holder.to_bytes() == data else None
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON."""
+        return canonical(asdict(self))
+
+    @property
+    def gone(self) -> bool:
+        """True where the process is known to have ended: of this machine, and of an earlier start or not there any more."""
+        own = Holder.own()
+        if self.host != own.host:
+            return False
+        if self.boot != own.boot:
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +90,11 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> "RunFolder":
-        """A new run folder. Raises InputError where `path` is a file or a folder that already holds something."""
+        """A new run folder. Raises InputError where `path` is a file or a folder that already holds something, DiskFull."""
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: must be a new or an empty folder, got a file. Choose another --out")
         if path.is_dir():
-            inside = sorted(p.name for p in path.iterdir() if p.name != _LEASE)
+            inside = sorted(p.name for p in path.iterdir() if not _left_before_a_run(p))
             if "ledger.jsonl" in inside or "contract.json" in inside:
                 raise InputError(
                     f"{path}: already holds a run, and a run is never overwritten. Go on with it (algorist resume "
@@ -48,6 +108,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            full = write_failure(error, path)
+            if isinstance(full, DiskFull):
+                raise full from error
             raise InputError(
                 f"{path}: the run folder could not be made ({error.strerror}). Choose another --out"
             ) from error
@@ -55,38 +118,70 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing run folder. Raises InputError where there is none, or where it holds no ledger."""
+        """An existing run folder. Raises InputError where there is none, or where it holds neither ledger nor contract."""
         if not path.is_dir():
             raise InputError(
                 f"{path}: must be a run folder, there is no such folder. Start one: algorist run RECIPE --out {path}"
             )
-        if not (path / "ledger.jsonl").is_file():
+        if not any((path / name).is_file() for name in ("ledger.jsonl", "contract.json")):
             raise InputError(
                 f"{path}: must be a run folder, it holds no ledger.jsonl. Start one: algorist run RECIPE --out DIR"
             )
         return cls(root=path)
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self) -> Iterator[Holder | None]:
         """Hold the folder for this process until the block ends or the process dies, however it dies.
 
-        Raises InputError naming the process that holds it. A lease whose process is gone is simply taken over.
+        Gives the process that ended without giving the lease back, None where there is none. Raises InputError naming the
+        process that holds it, or where the folder cannot be written; DiskFull.
         """
-        descriptor = os.open(self.root / _LEASE, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = self._open_lease()
         try:
+            before = Holder.read(os.read(descriptor, 4096))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
-                raise InputError(
-                    f"{self.root}: is in use by another run (process {holder}); two runs never share a folder. "
-                    "Wait for it, stop it, or choose another --out"
-                ) from error
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
+                taken = False
+            except OSError as error:
+                if error.errno not in _NO_LOCKS and not isinstance(error, BlockingIOError):
+                    raise
+                taken = isinstance(error, BlockingIOError) or (before is not None and not before.gone)
+            if taken:
+                raise InputError(self._in_use(before))
+            try:
+                with failures_are_told(self.root / _LEASE):
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, Holder.own().to_bytes(), 0)
+                yield before
+            finally:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)  # given back; a kill leaves the name, for the next one to tell
         finally:
             os.close(descriptor)  # closing gives the lock back; the file stays, so that nobody locks a deleted one
+
+    def _open_lease(self) -> int:
+        try:
+            return os.open(self.root / _LEASE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            told = write_failure(error, self.root)
+            if told is None or isinstance(told, DiskFull):
+                raise (error if told is None else told) from error
+            raise InputError(
+                f"{self.root}: must be a folder this process can write to ({error.strerror}). {told.remedy}, or copy the run "
+                "to where you can write."
+            ) from error
+
+    def _in_use(self, holder: Holder | None) -> str:
+        who = f"process {holder.pid} on {holder.host}" if holder else "process unknown"
+        how = (
+            f"kill -TERM {holder.pid} on {holder.host}: it saves first"
+            if holder
+            else f"find it: fuser {self.root / _LEASE}"
+        )
+        return (
+            f"{self.root}: is in use by another run ({who}), and two never share a folder. Wait until it ends, or stop it "
+            f"({how}); then try again. A new run needs another --out."
+        )
 
     @property
     def contract(self) -> Path:
@@ -145,3 +240,14 @@ class RunFolder:
     def checkpoint(self, step: int) -> Path:
         """Folder of the checkpoint after `step`."""
         return self.checkpoints / f"step-{step}"
+
+
+def _left_before_a_run(path: Path) -> bool:
+    """A run begins with its contract: what a kill leaves behind before that is no run."""
+    if path.name == "logs" and path.is_dir() and not (path.parent / "contract.json").exists():
+        return all(p.name == "origin.json" or _half_written(p) for p in path.iterdir())
+    return path.name == _LEASE or _half_written(path)
+
+
+def _half_written(path: Path) -> bool:
+    return path.name.startswith(".") and ".tmp-" in path.name

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, final
+from typing import Final, Literal, final
 
 from safetensors.torch import load_file, save_file
 
@@ -14,9 +14,10 @@ from algorist.errors import ResumeMismatch, Stopped
 from algorist.policy import weights
 from algorist.policy.model import CausalPolicy
 from algorist.record import commit
-from algorist.record.ledger import Event, EventKind, Ledger
+from algorist.record.ledger import OF_PROCESSES, Event, EventKind, Ledger
 from algorist.record.metrics import Metrics
 from algorist.record.run_folder import RunFolder
+from algorist.record.storage import DiskFull, free_bytes, mib
 from algorist.stages.config import RecordConfig
 from algorist.stages.gates import Gates, Unguarded
 from algorist.stages.listener import Listener
@@ -24,6 +25,8 @@ from algorist.train.optimizer import load_moments, moments
 from algorist.train.trainer import Trainer
 
 Phase = Literal["start", "sft", "rl", "done"]
+_BETWEEN_SAVES: Final = 8 << 20
+"""Bytes kept free besides two checkpoints: rollouts, ledger, metrics and the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +81,21 @@ class Session:
     """Who looks before a loop goes on."""
     stop_requested: Callable[[], bool] = lambda: False
     """True once a person asked to stop."""
+    pause: str = ""
+    """Why a gate wants the run to end after this step, in a sentence."""
     position: Position = field(default_factory=Position)
     reference: CausalPolicy | None = None
     restored: Path | None = None
     """Checkpoint this process started from; its optimizer state is still to be loaded."""
     _saved: int = -1
+    _told_s: float = 0.0
 
     def save(self, trainer: Trainer | None, *, announce: bool = True) -> None:
         """Commit a checkpoint of the present position; `announce` puts it on the ledger.
 
         Holds weights, moments, reference weights and the position; random numbers need no state, since every one is
-        derived from the seed and a position.
+        derived from the seed and a position. Raises DiskFull where it does not fit, and, once it is saved, where the disk
+        had no room for two of them.
         """
         number = self.position.number
         if number == self._saved:
@@ -97,29 +104,45 @@ class Session:
         kept = self.ledger.position + int(announce)
         self.position = replace(self.position, ledger=kept, metrics=self.metrics.num_rows)
         started = time.monotonic()
+        size = self._bytes(trainer)
+        shortage = self._shortage(size)
         manifest = commit.commit_directory(
-            self.folder.checkpoint(number), lambda folder: self._write(folder, trainer), need_bytes=self._bytes(trainer)
+            self.folder.checkpoint(number), lambda folder: self._write(folder, trainer), need_bytes=size
         )
         if announce:
             self.ledger.append(
                 EventKind.CHECKPOINT,
                 policy_version=self.position.applied,
                 payload={"name": f"step-{number}", "manifest": manifest.digest, "phase": self.position.phase},
-                wall={"write_s": round(time.monotonic() - started, 3)},
+                wall={"write_s": round(time.monotonic() - started, 3), "ledger_s": self.ledger_s()},
             )
-        commit.point_latest(self.folder.checkpoints, f"step-{number}")
-        commit.prune(self.folder.checkpoints, keep=self.record.keep)
+        self._retain(self.folder.checkpoint(number))
         self._saved = number
+        if shortage is not None:
+            raise shortage
+
+    def make_room(self, *, reference: bool) -> None:
+        """Remove what a killed process left half written; raise DiskFull unless two checkpoints then fit.
+
+        reference: they will hold a reference policy too.
+        """
+        root = self.folder.root
+        for place in (root, *(p for p in root.iterdir() if p.is_dir() and p != self.folder.export)):
+            commit.remove_half_written(place)
+        shortage = self._shortage(self._bytes(None, reference=reference))
+        if shortage is not None:
+            raise shortage
 
     def due(self) -> bool:
         """True where the recipe wants a checkpoint at the present position."""
         return self.position.number % self.record.checkpoint_every == 0
 
-    def restore(self) -> None:
-        """Go back to the newest checkpoint that verifies; without one, to the beginning. Skipped ones are told."""
-        root = self.folder.root
-        for place in (root, *(p for p in root.iterdir() if p.is_dir() and p != self.folder.export)):
-            commit.remove_half_written(place)
+    def restore(self, *, reference: bool = False) -> None:
+        """Go back to the newest checkpoint that verifies; without one, to the beginning. Skipped ones are told.
+
+        reference: as in `make_room`, which is asked before anything is cut.
+        """
+        self.make_room(reference=reference)
         latest = commit.latest_valid(self.folder.checkpoints)
         for skipped in latest.skipped:
             self.listener.say(f"checkpoint {skipped.path.name} cannot be used and is skipped: {skipped.reason}")
@@ -142,7 +165,10 @@ class Session:
                 f"{position.metrics} metrics rows into the run; there are only {self.ledger.position} and "
                 f"{self.metrics.num_rows}. Files are missing; start a new run."
             )
+        if latest.path is not None:
+            self._retain(latest.path)  # a kill may have come before it
         cut = self.ledger.roll_back(target)
+        replayed = sum(e.kind not in OF_PROCESSES for e in cut)
         self.metrics.roll_back(position.metrics)
         self._remove_later(position)
         self.position, self.restored = position, latest.path
@@ -153,13 +179,14 @@ class Session:
             payload={
                 "checkpoint": None if latest.path is None else latest.path.name,
                 "manifest": None if latest.manifest is None else latest.manifest.digest,
-                "events_replayed": len(cut),
+                "events_replayed": replayed,
                 "failed_before": [str(e.payload.get("message") or e.payload.get("cause")) for e in cut if _failed(e)],
+                "paused_before": [str(e.payload["message"]) for e in cut if e.kind is EventKind.PAUSED],
                 "skipped": [f"{s.path.name}: {s.reason}" for s in latest.skipped],
             },
         )
         where = "the beginning" if latest.path is None else latest.path.name
-        self.listener.say(f"resuming from {where}; {len(cut)} later events will be replayed")
+        self.listener.say(f"resuming from {where}; {replayed} later events will be replayed")
 
     def load_optimizer(self, trainer: Trainer) -> None:
         """Moments and applied updates of the checkpoint this process started from, once."""
@@ -172,19 +199,29 @@ class Session:
         self.restored = None
 
     def check_stop(self, trainer: Trainer | None) -> None:
-        """Where a person asked to stop: commit, and end with exit code 75."""
-        if self.stop_requested():
+        """Where a person or a gate asked to stop: commit, and end with exit code 75."""
+        if self.pause or self.stop_requested():
             self.save(trainer, announce=self.due())
-            raise Stopped(
-                f"stopped on request after step {self.position.number}; everything is saved. Go on with: "
-                f"algorist resume {self.folder.root}"
-            )
+            why = self.pause or f"stopped on request after step {self.position.number}."
+            raise Stopped(f"{why} Everything is saved; go on with: algorist resume {self.folder.root}")
+
+    def ledger_s(self) -> float:
+        """Seconds spent writing ledger lines since this was last asked."""
+        spent, self._told_s = self.ledger.append_s - self._told_s, self.ledger.append_s
+        return round(spent, 4)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _retain(self, newest: Path) -> None:
+        """LATEST names the newest checkpoint; one that only a stop asked for goes, then the oldest beyond `keep`."""
+        commit.point_latest(self.folder.checkpoints, newest.name)
+        announced = {e.payload["name"] for e in self.ledger.events if e.kind is EventKind.CHECKPOINT}
+        commit.remove(p for p in commit.numbered(self.folder.checkpoints) if p != newest and p.name not in announced)
+        commit.prune(self.folder.checkpoints, keep=self.record.keep)
+
     def _sealed(self) -> int:
         """Events that no resume cuts: everything up to the last contract or refusal."""
-        counted = [e for e in self.ledger.events if e.kind is not EventKind.RESUMED]
+        counted = [e for e in self.ledger.events if e.kind not in OF_PROCESSES]
         kinds = [i for i, e in enumerate(counted, start=1) if e.kind in (EventKind.CONTRACT, EventKind.REFUSED)]
         return kinds[-1] if kinds else 0
 
@@ -198,10 +235,24 @@ class Session:
             weights.save_state(self.reference, folder / "reference.safetensors")
         (folder / "state.json").write_bytes(canonical({**asdict(self.position), "contract": self.contract}))
 
-    def _bytes(self, trainer: Trainer | None) -> int:
-        per_copy = 4 * self.policy.num_parameters()
-        copies = 1 + (2 if trainer is not None else 0) + (1 if self.reference is not None else 0)
-        return copies * per_copy + (1 << 16)
+    def _bytes(self, trainer: Trainer | None, *, reference: bool = False) -> int:
+        """Size of the next checkpoint, measured on the tensors that go into it; moments not made yet are as large as weights."""
+        named = moments(self.policy, trainer.optimizer) if trainer is not None else {}
+        made = sum(t.numel() * t.element_size() for t in named.values())
+        expected = 2 * sum(p.numel() * p.element_size() for p in self.policy.parameters())
+        copies = 1 + int(reference or self.reference is not None)
+        return copies * weights.state_bytes(self.policy) + (made or expected) + (1 << 16)
+
+    def _shortage(self, size_bytes: int) -> DiskFull | None:
+        """Room for the next checkpoint and the one after it, or what to say."""
+        need, free = 2 * size_bytes + _BETWEEN_SAVES, free_bytes(self.folder.root)
+        if free >= need:
+            return None
+        return DiskFull(
+            f"{self.folder.root}: a run keeps {mib(need)} free, twice its next checkpoint of {mib(size_bytes)} and "
+            f"{mib(_BETWEEN_SAVES)} for the rest; {mib(free)} are free",
+            remedy="Free some space there",
+        )
 
     def _remove_later(self, position: Position) -> None:
         """Files of the steps that will be replayed."""

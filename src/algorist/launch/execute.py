@@ -1,0 +1,243 @@
+"""A prepared recipe through all its stages, in order: SFT, evaluation, RL, evaluation, export, receipt, report."""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorist.digest import JSON, canonical, digest
+from algorist.errors import AdmissionRefused, GateFailed, Stopped
+from algorist.evaluate.result import EvaluationResult
+from algorist.launch.pause import failures_pause
+from algorist.launch.prepare import Prepared, response_tokens, subject_of
+from algorist.policy import weights
+from algorist.qualify import contract as contracts
+from algorist.qualify import receipt
+from algorist.qualify.guard import RunGates
+from algorist.record import commit
+from algorist.record.ledger import Counts, EventKind, Ledger, counts
+from algorist.record.metrics import Metrics, open_sink
+from algorist.record.run_folder import RunFolder
+from algorist.record.storage import WriteFailed
+from algorist.report import build as build_report
+from algorist.stages.evaluate import evaluate_policy
+from algorist.stages.listener import Listener
+from algorist.stages.offline import keeps_start
+from algorist.stages.rl import train_rl
+from algorist.stages.session import Session
+from algorist.stages.sft import train_sft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a run came to."""
+
+    folder: Path
+    before: EvaluationResult | None
+    """Before RL (before SFT where there is no RL)."""
+    after: EvaluationResult | None
+    counts: Counts
+    """Rollout batches, applied and skipped updates, evaluations."""
+    export: Path
+    report: Path
+
+
+def execute(
+    prepared: Prepared,
+    folder: RunFolder,
+    document: dict[str, JSON],
+    listener: Listener,
+    stop_requested: Callable[[], bool],
+    *,
+    resume: bool,
+    amends: dict[str, JSON] | None = None,
+) -> Finished:
+    """Everything that is still to do in a run folder whose lease this process holds, under the contract `document`.
+
+    amends: the contract before, where `document` replaces it. Raises GateFailed, AdmissionRefused, Stopped, Paused.
+    """
+    recipe = prepared.recipe
+    name = digest(document)
+    sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
+    with (
+        Ledger.open(folder.ledger, contract=name, amend=amends is not None) as ledger,
+        Metrics(folder.metrics, sinks) as metrics,
+    ):
+        if not ledger.events:
+            ledger.append(
+                EventKind.CONTRACT,
+                policy_version=0,
+                payload={"name": recipe.name, "recipe_digest": document["recipe_digest"], "seed": recipe.seed},
+            )
+        session = Session(
+            folder=folder,
+            ledger=ledger,
+            metrics=metrics,
+            record=recipe.record,
+            policy=prepared.policy,
+            contract=name,
+            seed=recipe.seed,
+            listener=listener,
+            stop_requested=stop_requested,
+            gates=RunGates(subject_of(prepared)),
+        )
+        if ledger.events[-1].kind is EventKind.CLOSED:
+            listener.say("this run is finished; its receipt and report are made again where they are missing")
+        else:
+            with _ends(session):
+                reference = recipe.rl is not None and keeps_start(recipe.rl)
+                session.restore(reference=reference) if resume else session.make_room(reference=reference)
+                if amends is not None:
+                    _amend(session, folder, document, amends)
+                _stages(prepared, session)
+        events = ledger.events
+    issued = receipt.issue(folder, events)
+    listener.say(
+        f"receipt: {issued.status}{': ' + '; '.join(issued.reasons) if issued.reasons else ''} ({issued.path.name})"
+    )
+    results = {
+        n: EvaluationResult.read(folder.evaluation(n)) for n in ("before", "after") if folder.evaluation(n).exists()
+    }
+    report = build_report(folder.root)
+    return Finished(
+        folder=folder.root,
+        before=results.get("before"),
+        after=results.get("after"),
+        counts=counts(events),
+        export=folder.export,
+        report=report,
+    )
+
+
+@contextlib.contextmanager
+def _ends(session: Session) -> Iterator[None]:
+    """However the stages end, the ledger says so and, where they failed, there is a receipt."""
+    ledger, folder = session.ledger, session.folder
+    try:
+        with failures_pause(folder):
+            yield
+    except Stopped as error:
+        if ledger.events[-1].kind is not EventKind.PAUSED:
+            with contextlib.suppress(WriteFailed, OSError):  # what pauses it may be that nothing can be written
+                payload: dict[str, JSON] = {"message": str(error)}
+                ledger.append(EventKind.PAUSED, policy_version=ledger.events[-1].policy_version, payload=payload)
+        raise
+    except (GateFailed, AdmissionRefused) as error:
+        try:
+            if ledger.events[-1].kind is not EventKind.REFUSED:
+                payload = {"name": "run", "passed": False, "message": str(error)}
+                ledger.append(EventKind.GATE, policy_version=session.position.applied, payload=payload)
+            receipt.issue(folder, ledger.events)
+        except WriteFailed as failure:
+            raise type(error)(f"{error} This could not be written down: {failure}") from failure
+        raise
+
+
+def _stages(prepared: Prepared, session: Session) -> None:
+    recipe, task, engine = prepared.recipe, prepared.task, prepared.engine
+    tokens = response_tokens(recipe)
+
+    def measure(name: str) -> None:
+        evaluate_policy(name, session, recipe.evaluate, task, engine, response_tokens=tokens)
+
+    session.gates.before_training(session)
+    if recipe.rl is None:
+        measure("before")
+    if recipe.sft is not None and session.position.phase in ("start", "sft"):
+        train_sft(session, recipe.sft, prepared.targets)
+    if recipe.rl is not None:
+        measure("before")
+        train_rl(session, recipe.rl, task, engine, evaluate=measure)
+    measure("after")
+    session.gates.before_export(session)
+    _export(prepared, session)
+    totals = counts(session.ledger.events)
+    session.ledger.append(
+        EventKind.CLOSED,
+        policy_version=session.position.applied,
+        payload={
+            "rollout_batches": totals.rollout_batches,
+            "updates_applied": totals.updates_applied,
+            "updates_skipped": totals.updates_skipped,
+            "evaluations_completed": totals.evaluations_completed,
+            "batches_promised": recipe.rl.updates if recipe.rl else 0,
+            "weights": weights.weights_digest(session.policy),
+        },
+        wall={"ledger_s": session.ledger_s()},
+    )
+
+
+def _export(prepared: Prepared, session: Session) -> None:
+    """The Hugging Face folder, committed whole, its manifest digest on the ledger."""
+    prompt = prepared.recipe.prompt.model_copy(update={"examples": prepared.renderer.examples})
+    facts: dict[str, JSON] = {
+        "contract": session.contract,
+        "recipe": prepared.recipe.name,
+        "weights": weights.weights_digest(session.policy),
+        "prompt": prompt.model_dump(mode="json"),
+    }
+    if session.folder.export.exists():  # left by a kill between the commit and its event
+        shutil.rmtree(session.folder.export)
+    manifest = commit.commit_directory(
+        session.folder.export,
+        lambda folder: weights.export(
+            session.policy,
+            folder,
+            stop_ids=prepared.task.stop_ids,
+            card=_card(prepared, session),
+            facts=facts,
+        ),
+        schema="algorist/export/1",
+        need_bytes=weights.state_bytes(session.policy) + (8 << 20),
+    )
+    session.ledger.append(
+        EventKind.CHECKPOINT,
+        policy_version=session.position.applied,
+        payload={"name": "export", "manifest": manifest.digest, "phase": "done"},
+    )
+
+
+def _card(prepared: Prepared, session: Session) -> str:
+    recipe = prepared.recipe
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        f"# {recipe.name}",
+        "",
+        recipe.description or "A policy trained with Algorist.",
+        "",
+        f"- contract: `{session.contract}`",
+        f"- parameters: {prepared.policy.num_parameters():,}",
+        f"- trained on {len(prepared.problems.train):,} problems with answers that were checked, "
+        f"{session.position.applied} applied updates",
+        "",
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'model, tokenizer = (cls.from_pretrained(".") for cls in (AutoModelForCausalLM, AutoTokenizer))',
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _amend(session: Session, folder: RunFolder, document: dict[str, JSON], old: dict[str, JSON]) -> None:
+    """Both contracts kept, the change on the ledger, the new contract in force: in this order, so that a kill loses none."""
+    for kept in (old, document):
+        commit.atomic_write(folder.root / "contracts" / f"{digest(kept)}.json", canonical(kept))
+    session.ledger.append(
+        EventKind.CONTRACT,
+        policy_version=session.position.applied,
+        payload={
+            "name": str(session.folder.root.name),
+            "recipe_digest": document["recipe_digest"],
+            "seed": session.seed,
+            "amends": digest(old),
+            "changes": contracts.differences(old, document),
+        },
+    )
+    commit.atomic_write(folder.contract, canonical(document))
+    session.listener.say(f"contract amended: {'; '.join(contracts.differences(old, document))}")
