@@ -24,6 +24,32 @@ def test_preflight_of_a_good_recipe_passes_and_writes_nothing(start_recipe, caps
     assert sorted(start_recipe.parent.rglob("*")) == before
 
 
+def test_preflight_tells_people_what_each_gate_looked_at(start_recipe, capsys) -> None:
+    assert main(["preflight", str(start_recipe), "--threads", "1"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    for words in (
+        "held-out questions in training", "known answers, 0 misjudged", "prompts shown", "policy = sampler: weights",
+        "parameters trainable", "predicted peak", "GiB free (cpu); no cap promised", "one plain pass:", "mixed (",
+    ):  # fmt: skip
+        assert words in told
+    assert (
+        main(
+            [
+                "preflight",
+                str(start_recipe),
+                "--threads",
+                "1",
+                "--set",
+                "qualify.memory.trainer_allocator_cap_gib=0.001",
+            ]
+        )
+        == 3
+    )
+    told = " ".join(capsys.readouterr().err.split())
+    assert "FAILED memory" in told
+    assert "rl.micro_batch_tokens" in told
+
+
 def test_preflight_shows_every_failed_gate_at_once_and_answers_with_its_code(start_recipe, capsys) -> None:
     memory = "qualify.memory={trainer_allocator_cap_gib: 4000, driver_free_memory_gib: 64}"
     assert main(["preflight", str(start_recipe), "--threads", "1", "--json", "--set", memory]) == 3

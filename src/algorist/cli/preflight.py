@@ -1,9 +1,18 @@
 """`algorist preflight RECIPE`: every gate that can be judged before training, each with its cause and remedy."""
 
 import argparse
+import shutil
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from algorist.cli.common import add_json, emit, say
+
+if TYPE_CHECKING:
+    from algorist.qualify.gate import Gate
+
+_MARKS = {"passed": "ok", "failed": "FAILED", "reported": "note", "deferred": "later", "absent": "-"}
+_INDENT = 26
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,7 +39,7 @@ def preflight_verb(arguments: argparse.Namespace) -> int:
         arguments.recipe,
         overrides=arguments.overrides,
         plugin=arguments.plugin,
-        on_gate=None if arguments.json else lambda gate: say(gate.sentence),
+        on_gate=None if arguments.json else show,
     )
     code = found.exit_code
     if arguments.json:
@@ -39,3 +48,14 @@ def preflight_verb(arguments: argparse.Namespace) -> int:
         return code
     say("preflight: passed; nothing was written" if code == 0 else "preflight: failed; nothing was trained or written")
     return code
+
+
+def show(gate: "Gate") -> None:
+    """One gate for people: verdict, name, what it found; then cause and remedy, where there are any."""
+    from algorist.qualify.picture import found
+
+    width = max(60, shutil.get_terminal_size((140, 24)).columns)
+    parts = [part for part in (found(gate), gate.cause, gate.remedy) if part]
+    lines = [line for part in parts for line in textwrap.wrap(part, width - _INDENT)] or [""]
+    head = f"{_MARKS[str(gate.verdict)]:>6}  {gate.name:<{_INDENT - 8}}"
+    say("\n".join([(head + lines[0]).rstrip(), *(" " * _INDENT + line for line in lines[1:])]))
