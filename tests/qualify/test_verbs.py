@@ -47,7 +47,7 @@ def test_preflight_tells_people_what_each_gate_looked_at(start_recipe, capsys) -
     )
     told = " ".join(capsys.readouterr().err.split())
     assert "FAILED memory" in told
-    assert "rl.micro_batch_tokens" in told
+    assert "its cap is 0.001 GiB" in told
 
 
 def test_preflight_shows_every_failed_gate_at_once_and_answers_with_its_code(start_recipe, capsys) -> None:
