@@ -45,10 +45,17 @@ SCHEMA: Final = pa.schema(
         ("reward_error", pa.string()),
         ("advantage", pa.float64()),  # null where the row left its group, or where none was computed
         ("advantage_tokens", pa.list_(pa.float32())),  # [T] where the method gives each token its own; else null
+        ("logp_old", pa.list_(pa.float32())),  # [T] nats, scored by the trainer before its first step on the batch
+        ("logp_ref", pa.list_(pa.float32())),  # [T] nats, of the reference policy
+        ("value", pa.list_(pa.float32())),  # [T] of the value head, before the first step
     ]
 )
 """Columns and their types, in file order."""
+SCORES: Final = ("logp_old", "logp_ref", "value")
+"""What advantage and loss were made from besides rewards; null where the method needs none, or in files of before."""
 
+PerToken = Sequence[Sequence[Sequence[float] | None]]
+"""[P][G][T] numbers of each token; None where a rollout has none."""
 Advantages = Sequence[Sequence[float | None]]
 """[P][G] one advantage a rollout; None where the rollout left its group before the baseline."""
 
@@ -65,6 +72,8 @@ class Stored:
     """Equal to what was written, but for `Verdict.ms`, which is not stored (0.0)."""
     advantages: tuple[tuple[float | None, ...], ...]
     """[P][G]; None where there is none."""
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """All columns of all rows, group after group, as `read_rows` gives them."""
 
 
 def batch_path(folder: Path, index: int) -> Path:
@@ -81,16 +90,18 @@ def write(
     batch: Batch,
     advantages: Advantages | None = None,
     *,
-    token_advantages: Sequence[Sequence[Sequence[float] | None]] | None = None,
+    token_advantages: PerToken | None = None,
+    scores: Mapping[str, PerToken] | None = None,
     problems: Mapping[str, Problem] | None = None,
 ) -> None:
     """Store a batch; temporary file, fsync, rename. A file already there is replaced.
 
-    advantages [P][G], where known; token_advantages [P][G][T] for methods that give each token its own; problems by id,
-    so that a page or an audit can show and grade again from the file alone. Log-probs are kept as float32, which is
-    what samplers compute. Raises DiskFull. A batch without rows keeps its columns but not its index.
+    advantages [P][G], where known; token_advantages [P][G][T] for methods that give each token its own; scores: any of
+    SCORES; problems by id. With these a page can show the batch, and an audit compute it again, from the file alone.
+    Log-probs are kept as float32, which is what samplers compute. Raises WriteFailed. A batch without rows keeps its columns
+    but not its index.
     """
-    rows = _rows(batch, advantages, token_advantages)
+    rows = _rows(batch, advantages, {"advantage_tokens": token_advantages, **(scores or {})})
     for row in rows:
         problem = (problems or {}).get(str(row["problem_id"]))
         row |= {"question": problem.question if problem else None, "gold": problem.gold if problem else None}
@@ -103,22 +114,25 @@ def write(
 def read(path: Path) -> Stored:
     """The batch of a file with its advantages, each row under the group it was written in.
 
-    Raises InputError naming the file where it cannot be read, lacks a column, or holds two batches.
+    Raises InputError naming the file where it cannot be read, lacks a column, or holds what is no batch.
     """
     rows = read_rows(path)
-    heads = sorted({(row["batch"], row["batch_policy_version"]) for row in rows})
+    heads = list(dict.fromkeys((row["batch"], row["batch_policy_version"]) for row in rows))
     if len(heads) > 1:
         raise InputError(f"{path}: must hold one batch, got {len(heads)}: {[index for index, _ in heads]}")
     index, version = heads[0] if heads else (0, 0)
     by_group: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_group.setdefault(row["group"], []).append(row)
     try:
+        for row in rows:
+            by_group.setdefault(row["group"], []).append(row)
         groups = tuple(_group(by_group[number]) for number in sorted(by_group))
-    except (AssertionError, ValueError) as error:
+    except (AssertionError, ValueError, TypeError) as error:
         raise InputError(f"{path}: holds a row that is no rollout: {error}") from error
-    advantages = tuple(tuple(row["advantage"] for row in by_group[number]) for number in sorted(by_group))
-    return Stored(batch=Batch(index=index, policy_version=version, groups=groups), advantages=advantages)
+    return Stored(
+        batch=Batch(index=index, policy_version=version, groups=groups),
+        advantages=tuple(tuple(row["advantage"] for row in by_group[number]) for number in sorted(by_group)),
+        rows=tuple(row for number in sorted(by_group) for row in by_group[number]),
+    )
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -127,8 +141,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         table = pq.ParquetFile(path).read()
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: must be a Parquet file of rollouts, could not be read ({error})") from error
-    if missing := [name for name in SCHEMA.names if name not in table.schema.names]:
-        raise InputError(f"{path}: must have the column {missing[0]!r}, got {table.schema.names}")
+    for field in SCHEMA:
+        if field.name not in table.schema.names and field.name in SCORES:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+        if table.schema.names.count(field.name) != 1:
+            raise InputError(f"{path}: must have the column {field.name!r}, once, got {table.schema.names}")
+        if table.schema.field(field.name).type != field.type:
+            found = table.schema.field(field.name).type
+            raise InputError(f"{path}: the column {field.name!r} must hold {field.type}, got {found}")
     rows: list[dict[str, Any]] = table.select(SCHEMA.names).to_pylist()
     for row in rows:
         row["reward_parts"] = dict(row["reward_parts"] or ())
@@ -136,20 +156,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _rows(
-    batch: Batch,
-    advantages: Advantages | None,
-    token_advantages: Sequence[Sequence[Sequence[float] | None]] | None,
+    batch: Batch, advantages: Advantages | None, per_token: Mapping[str, PerToken | None]
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     by_group: Advantages = advantages if advantages is not None else [[None] * len(g.rollouts) for g in batch.groups]
-    by_token = token_advantages if token_advantages is not None else [[None] * len(g.rollouts) for g in batch.groups]
-    for number, (group, values, tokens) in enumerate(zip(batch.groups, by_group, by_token, strict=True)):
-        for rollout, verdict, reward, value, per_token in zip(
-            group.rollouts, group.verdicts, group.rewards, values, tokens, strict=True
+    for number, (group, values) in enumerate(zip(batch.groups, by_group, strict=True)):
+        for sample, (rollout, verdict, reward, value) in enumerate(
+            zip(group.rollouts, group.verdicts, group.rewards, values, strict=True)
         ):
             head = {"batch": batch.index, "batch_policy_version": batch.policy_version, "group": number}
-            credit = {"advantage": value, "advantage_tokens": None if per_token is None else list(per_token)}
-            rows.append(head | _rollout_row(rollout) | _verdict_row(verdict, reward) | credit)
+            rows.append(head | _rollout_row(rollout) | _verdict_row(verdict, reward) | {"advantage": value})
+            for name, numbers in per_token.items():
+                own = None if numbers is None else numbers[number][sample]
+                rows[-1][name] = None if own is None else list(own)
     return rows
 
 
