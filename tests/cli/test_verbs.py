@@ -73,7 +73,7 @@ def test_dry_run_writes_nothing(place: Path) -> None:
     before = sorted(place.iterdir())
     said = cli("run", "tiny.yaml", "--dry-run", "--threads", 1, "--json")
     assert said.code == 0, said.err
-    assert said.json["figures"]["RL responses per batch"] == 32
+    assert said.json["figures"]["rl_responses_per_batch"] == 32
     assert sorted(place.iterdir()) == before
 
 

@@ -32,7 +32,7 @@ def test_check_in_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None
     assert run("check", PAPER, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is True
-    assert answer["derived"]["RL responses per batch"] == 1024
+    assert answer["derived"]["rl_responses_per_batch"] == 1024
     assert "policy.path is no folder here" in answer["notes"][0]
 
 

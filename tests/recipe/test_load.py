@@ -82,18 +82,18 @@ def test_one_stage_of_a_recipe_keeps_the_split_and_the_evaluation_of_the_whole()
 
 def test_derived_quantities_say_what_a_batch_is() -> None:
     figures = derived(load(ROOT / "recipes" / "deepseekmath" / "grpo_7b.yaml").recipe)
-    assert figures["RL responses per batch"] == 1024
-    assert figures["most RL response tokens per batch"] == 1024 * 1024
+    assert figures["rl_responses_per_batch"] == 1024
+    assert figures["rl_response_tokens_per_batch_max"] == 1024 * 1024
     nano = derived(load(NANO).recipe)
-    assert nano["problems in the sources"] == 7200
-    assert nano["RL problems"] == 7200 - 512 - 700
-    assert nano["RL responses in all"] == 140 * 64 * 8
-    assert nano["responses per evaluation"] == 512 * 5
+    assert nano["problems"] == 7200
+    assert nano["rl_problems"] == 7200 - 512 - 700
+    assert nano["rl_responses"] == 140 * 64 * 8
+    assert nano["evaluation_responses"] == 512 * 5
 
 
 def test_a_recipe_of_epochs_counts_its_updates() -> None:
     figures = derived(load(NANO, ["sft.epochs=1.5", "problems.sft_count=100"]).recipe)
-    assert figures["SFT updates"] == 3  # ceil(150 / 64)
+    assert figures["sft_updates"] == 3  # ceil(150 / 64)
 
 
 def test_differences_are_grouped_by_what_they_change() -> None:

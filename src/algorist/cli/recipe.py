@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_check(options: argparse.Namespace) -> int:
     """Exit code 0 for a recipe that can run; RecipeError (exit code 2) names everything that is wrong."""
     from algorist.recipe.checks import check_files
-    from algorist.recipe.derived import derived
+    from algorist.recipe.derived import WORDS, derived
     from algorist.recipe.failure import raise_all
     from algorist.recipe.load import load
 
@@ -53,7 +53,7 @@ def run_check(options: argparse.Namespace) -> int:
         emit({"ok": True, **_identity(resolved), "derived": dict(figures), "notes": notes})
         return 0
     print(f"{options.recipe}: fine. Recipe {resolved.recipe.name}, sha256 {resolved.digest}")
-    _print_table(figures)
+    _print_table({WORDS[name]: value for name, value in figures.items()})
     for note in notes:
         print(f"note: {note}")
     return 0

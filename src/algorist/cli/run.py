@@ -116,9 +116,9 @@ def _rehearse(arguments: argparse.Namespace, resolved: "Resolved") -> int:
     from dataclasses import asdict
 
     from algorist.cli.progress import Terminal
-    from algorist.launch.dry_run import rehearse
+    from algorist.launch.dry_run import MEASURED, rehearse
     from algorist.launch.prepare import prepare
-    from algorist.recipe.derived import derived
+    from algorist.recipe.derived import WORDS, derived
 
     if arguments.plugin is not None:
         from algorist.api.runs import import_plugin
@@ -128,15 +128,16 @@ def _rehearse(arguments: argparse.Namespace, resolved: "Resolved") -> int:
     with Terminal(force_plain=True) as listener:
         prepared = prepare(resolved.recipe, base=resolved.base_dir, plugin=arguments.plugin, listener=listener)
         try:
-            measured = rehearse(prepared)
+            measured = rehearse(prepared, listener)
         finally:
             prepared.close()
     figures: dict[str, Any] = {**derived(resolved.recipe), **asdict(measured)}
     if arguments.json:
         emit({"dry_run": True, "recipe_digest": resolved.digest, "notes": list(prepared.notes), "figures": figures})
         return 0
-    width = max(len(name) for name in figures)
-    for name, value in figures.items():
+    told = {WORDS.get(name) or MEASURED[name]: value for name, value in figures.items()}
+    width = max(len(name) for name in told)
+    for name, value in told.items():
         say(f"  {name:<{width}}  {value:,.2f}" if isinstance(value, float) else f"  {name:<{width}}  {value:,}")
     say("dry run: everything loads and one step works; nothing was written")
     return 0

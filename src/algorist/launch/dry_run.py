@@ -2,7 +2,10 @@
 
 import resource
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -12,6 +15,7 @@ from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
 from algorist.policy.model import Row
 from algorist.rollout.engine import SamplingPlan
+from algorist.stages.listener import Listener
 from algorist.stages.offline import keeps_start
 from algorist.train import rows as rows_of
 from algorist.train.trainer import Trainer
@@ -43,8 +47,27 @@ class Estimate:
     """Probe responses that the budget ended."""
 
 
-def rehearse(prepared: Prepared) -> Estimate:
-    """One sampled probe batch and one optimizer step on it, both thrown away. Nothing is written."""
+MEASURED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "probe_rollouts": "responses sampled here",
+        "probe_tokens": "response tokens trained on here",
+        "rollout_s": "seconds per rollout batch, about",
+        "train_s": "seconds per update, about",
+        "evaluate_s": "seconds per evaluation, about",
+        "total_s": "seconds in all, about",
+        "weights_gib": "GiB of weights, gradients, moments",
+        "peak_gib": "GiB of memory at the peak, so far",
+        "truncated": "responses here that the budget ended",
+    }
+)
+"""Field of an Estimate -> what a person reads."""
+
+
+def rehearse(prepared: Prepared, listener: Listener) -> Estimate:
+    """One sampled probe batch and one optimizer step on it, both thrown away. Nothing is written.
+
+    The listener hears before each part what is done and, from the first prompt on, how long it may take.
+    """
     recipe, policy = prepared.recipe, prepared.policy
     problems = (prepared.problems.train if recipe.rl else prepared.task.heldout)[:_PROBE_PROMPTS]
     prompts = [prepared.task.prompts[p.id] for p in problems]
@@ -57,7 +80,13 @@ def rehearse(prepared: Prepared) -> Estimate:
             prompts, num_samples=size, plan=plan, policy_version=0, seed=recipe.seed, salt="rehearsal"
         )
 
+    listener.say(f"dry run 1 of 3: sampling {size} responses to the first problem, at most {budget} tokens each")
+    started = time.monotonic()
     generate(prompts[:1])  # the first pass pays for allocation
+    first_s = time.monotonic() - started
+    listener.say(
+        f"dry run 2 of 3: {first_s:.1f} s; sampling {len(prompts)} x {size}, some {first_s * len(prompts):.0f} s or less"
+    )
     started = time.monotonic()
     groups = generate(prompts)
     rollout_s = time.monotonic() - started
@@ -75,6 +104,7 @@ def rehearse(prepared: Prepared) -> Estimate:
             temperature=1.0,
             micro_batch_tokens=recipe.rl.micro_batch_tokens if recipe.rl else 4096,
         )
+        listener.say(f"dry run 3 of 3: {rollout_s:.1f} s; one optimizer step on {tokens:,} response tokens")
         started = time.monotonic()
         trainer.step(trainer.assign(rows_of.from_targets(targets)), batch=0)
         train_s = time.monotonic() - started

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from algorist.digest import JSON, canonical, digest, sha256
+from algorist.digest import JSON, canonical, digest, file_digest, sha256
 from algorist.errors import InputError, ResumeMismatch
 from algorist.launch.execute import Finished, execute
 from algorist.launch.pause import failures_pause
@@ -15,6 +15,7 @@ from algorist.qualify import contract as contracts
 from algorist.recipe.load import Resolved, from_json, load, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
+from algorist.record.ledger import scan
 from algorist.record.run_folder import RunFolder
 from algorist.reward.reward import source_digest
 from algorist.stages.listener import Listener
@@ -78,12 +79,12 @@ def resume(
     like "rl.updates=10") may then change the recipe. Raises Paused where the disk is full or fails.
     """
     folder = RunFolder.open(path)
-    document, recipe, base, plugin = read_run(folder)
     if overrides and not amend:
         raise InputError("resume: settings belong to the contract and are changed with --amend only. Add --amend.")
-    if overrides:
-        recipe = amended(recipe, overrides)
     with failures_pause(folder), folder.lease() as before:
+        _settle_amendment(folder)
+        document, recipe, base, plugin = read_run(folder)
+        recipe = amended(recipe, overrides) if overrides else recipe
         if before is not None:
             listener.say(
                 f"process {before.pid} on {before.host} had this run and ended without giving it back; taken over"
@@ -99,6 +100,21 @@ def resume(
             return execute(prepared, folder, now, listener, stop_requested, resume=True, amends=document)
         finally:
             prepared.close()
+
+
+def _settle_amendment(folder: RunFolder) -> None:
+    """Where a kill cut an amendment short the ledger decides: the contract it names is put in force, others are dropped."""
+    if not folder.ledger.is_file():
+        return
+    events, _ = scan(folder.ledger)
+    named = {event.contract for event in events}
+    for file in sorted((folder.root / "contracts").glob("*.json")):
+        if file.stem not in named:
+            file.unlink()
+        elif (
+            file.stem == events[-1].contract == file_digest(file) and file.read_bytes() != folder.contract.read_bytes()
+        ):
+            commit.atomic_write(folder.contract, file.read_bytes())
 
 
 def amended(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

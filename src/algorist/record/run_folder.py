@@ -20,6 +20,7 @@ from algorist.errors import InputError
 from algorist.record.storage import DiskFull, failures_are_told, write_failure
 
 _LEASE: Final = ".lease"
+_BEGUN: Final = ("ledger.jsonl", "contract.json")
 _NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 """What a file system without locks answers."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -123,11 +124,36 @@ class RunFolder:
             raise InputError(
                 f"{path}: must be a run folder, there is no such folder. Start one: algorist run RECIPE --out {path}"
             )
-        if not any((path / name).is_file() for name in ("ledger.jsonl", "contract.json")):
+        if not any((path / name).is_file() for name in _BEGUN):
             raise InputError(
                 f"{path}: must be a run folder, it holds no ledger.jsonl. Start one: algorist run RECIPE --out DIR"
             )
         return cls(root=path)
+
+    @classmethod
+    def around(cls, path: Path) -> "RunFolder":
+        """The run that a path lies in: its folder, its export, a checkpoint of it. Raises InputError where there is none."""
+        for folder in (path, *path.resolve().parents[:2]) if path.exists() else ():
+            if any((folder / name).is_file() for name in _BEGUN):
+                return cls(root=folder)
+        return cls.open(path)
+
+    def in_use(self) -> tuple[bool, Holder | None]:
+        """(a process holds it now, who holds it or was the last to hold it without giving it back)."""
+        try:
+            descriptor = os.open(self.root / _LEASE, os.O_RDONLY)
+        except OSError:
+            return False, None
+        try:
+            holder = Holder.read(os.read(descriptor, 4096))
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False, holder
+        except BlockingIOError:
+            return True, holder
+        except OSError:  # no locks here: what it says is all there is
+            return holder is not None and not holder.gone, holder
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Holder | None]:

@@ -46,9 +46,10 @@ def took(data: RunData) -> str:
 
 
 def status(data: RunData) -> str:
-    """Finished, refused, or not finished."""
-    if data.events and data.events[-1].kind is EventKind.REFUSED:
-        return "refused"
+    """Finished, refused, paused, or not finished."""
+    last = data.events[-1].kind if data.events else None
+    if last in (EventKind.REFUSED, EventKind.PAUSED):
+        return str(last)
     return "finished" if data.closed else "not finished"
 
 
@@ -65,7 +66,8 @@ def _trained(data: RunData) -> str:
     tokens = sum(y for _, y in split(data.rows)[0].of("tokens/sampled"))
     sampled = f", {number(tokens)} sampled tokens" if tokens else ""
     with_ = f" with {how}" if how else ""
-    open_ = "" if data.closed else " The run has not been closed; figures are as far as it got."
+    paused = f" It is paused: {data.events[-1].payload.get('message')}" if status(data) == "paused" else ""
+    open_ = "" if data.closed else f"{paused or ' The run has not been closed.'} Figures are as far as it got."
     return f"{who} was trained{with_}: {plural(data.counts.updates_applied, 'RL update')}{sampled}.{open_}"
 
 
