@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
 .PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates \
-        bench-compare install clean help
+        bench-compare bench-peer install clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
 	$(BIN)/algorist run recipes/quickstart.yaml $(if $(OUT),--out $(OUT))
@@ -53,6 +53,10 @@ bench-kills: install    ## kills at named and at random moments: the resumed run
 
 bench-gates: install    ## what gates and ledger cost of a finished run: make bench-gates RUN=runs/NAME
 	$(BIN)/python benchmarks/bench_gates.py $(RUN)
+
+bench-peer: install     ## one update of the main job next to TRL's GRPOTrainer (installs trl)
+	$(BIN)/pip install -q trl
+	$(BIN)/python benchmarks/bench_peer.py --out benchmarks/results/peer_trl.json
 
 bench-compare: install  ## the comparisons of DeepSeekMath's Figures 5 to 7 in small
 	$(BIN)/python benchmarks/compare_methods.py

@@ -57,9 +57,42 @@ def verifier() -> tuple[str, str, str]:
     return first, second, third
 
 
+def qualification() -> tuple[str, str, str, str]:
+    """Cells of faults caught, kills survived, what gates cost, and predicted memory."""
+    faults, kills, gates, memory = (stored(name) for name in ("faults", "kills", "gates_quickstart", "memory"))
+    first = second = third = fourth = "not measured yet"
+    if faults is not None:
+        first = f"**{faults['faults'] - faults['not_caught']} of {faults['faults']}** ([faults](benchmarks/results/faults.json))"
+    if kills is not None:
+        done = kills["named_kills"] + kills["random_kills"]
+        second = f"**{done - kills['not_equal']} of {done}** ([kills](benchmarks/results/kills.json))"
+    if gates is not None:
+        third = (
+            f"gates and ledger {gates['gates_share']:.1%}, replay checks {gates['replay_share']:.1%} of its time "
+            "([gates](benchmarks/results/gates_quickstart.json))"
+        )
+    if memory is not None:
+        ratios = [row["ratio"] for row in memory["rows"]]
+        fourth = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} cases ([memory](benchmarks/results/memory.json))"
+    return first, second, third, fourth
+
+
+def peer() -> str:
+    """One update of the main job, theirs and ours."""
+    result = stored("peer_trl")
+    if result is None:
+        return "not measured yet"
+    ours, theirs = result["algorist"]["median_s"], result["trl"]["median_s"]
+    return (
+        f"{ours:.2f} s against {theirs:.2f} s with TRL {result['trl_version']}: **{result['ratio']:.1f}x** "
+        "([peer](benchmarks/results/peer_trl.json))"
+    )
+
+
 def table() -> str:
     """The rows between the two marks."""
     cases, golds, speed = verifier()
+    faults, kills, gates, memory = qualification()
     rows = [
         ("main job, before → after RL, 128 held-out problems", "make bench-learning", learning("quickstart")),
         ("same model, few-shot prompt, no SFT", "make bench-smollm2", learning("smollm2_arithmetic")),
@@ -67,6 +100,19 @@ def table() -> str:
         ("verifier on hand-labelled cases", "make bench-verify", cases),
         ("golds of public data sets that verify against themselves", "make bench-verify", golds),
         ("verifier's speed next to math-verify, one process each", "make bench-verify", speed),
+        ("deliberate faults caught and named before they train anything", "make bench-faults", faults),
+        (
+            "kills at named and random moments after which the resumed run is the same bit for bit",
+            "make bench-kills",
+            kills,
+        ),
+        ("what checking costs the main job", "make bench-gates", gates),
+        ("predicted next to measured peak of memory", "make bench-memory", memory),
+        (
+            "one update of the main job next to TRL's GRPOTrainer, same start, problems and batch",
+            "make bench-peer",
+            peer(),
+        ),
     ]
     lines = ["| what | measured by | result |", "|---|---|---|"]
     return "\n".join([START, *lines, *(f"| {a} | `{b}` | {c} |" for a, b, c in rows), END])
