@@ -62,7 +62,7 @@ def test_gradient_equals_that_of_the_plain_forward_pass(make_policy) -> None:
 def test_chunked_head_changes_nothing(make_policy, monkeypatch) -> None:
     policy = make_policy()
     whole = scored(policy, ROWS)
-    monkeypatch.setattr("algorist.policy.model._HEAD_CHUNK", 2)
+    monkeypatch.setattr("algorist.policy.model.HEAD_CHUNK", 2)
     for a, b in zip(whole, scored(policy, ROWS), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
 

@@ -49,9 +49,10 @@ def load_folder(path: Path) -> tuple[Any, Any]:
         raise InputError(f"{path}: must be a Hugging Face model folder: {found}. Check policy.path.")
     try:
         with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, local_files_only=True
-            )
+            model, loaded = AutoModelForCausalLM.from_pretrained(
+                path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, local_files_only=True,
+                output_loading_info=True,
+            )  # fmt: skip
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0][:300]
@@ -59,6 +60,15 @@ def load_folder(path: Path) -> tuple[Any, Any]:
             f"{path}: this folder does not load as a causal language model with its tokenizer ({type(error).__name__}: "
             f"{reason}). It must hold config.json, *.safetensors and the tokenizer files, without custom code."
         ) from error
+    for key, what in (
+        ("missing_keys", "are not in its files, and would be random"),
+        ("unexpected_keys", "have no place"),
+    ):
+        if odd := sorted(loaded[key]):
+            raise InputError(
+                f"{path}: config.json and the weights must be those of one model: {len(odd)} weights {what} (first: {odd[0]}). "
+                "Take both from one checkpoint."
+            )
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"{path}: the tokenizer must name an end-of-sequence token, since responses end with it: got none. "
@@ -78,26 +88,29 @@ def copy_policy(policy: CausalPolicy) -> CausalPolicy:
 
 
 def _new(cfg: NewPolicyConfig, texts: Sequence[str], seed: int) -> tuple[Any, Any]:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
     tokenizer = train_tokenizer(cfg.tokenizer, texts, context=cfg.context)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=cfg.hidden_size,
-        intermediate_size=cfg.intermediate_size,
-        num_hidden_layers=cfg.num_layers,
-        num_attention_heads=cfg.num_heads,
-        num_key_value_heads=cfg.num_kv_heads or cfg.num_heads,
-        max_position_embeddings=cfg.context,
-        tie_word_embeddings=cfg.tie_embeddings,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
+    shape = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": cfg.hidden_size,
+        "intermediate_size": cfg.intermediate_size,
+        "num_hidden_layers": cfg.num_layers,
+        "num_attention_heads": cfg.num_heads,
+        "num_key_value_heads": cfg.num_kv_heads or cfg.num_heads,
+        "max_position_embeddings": cfg.context,
+        "tie_word_embeddings": cfg.tie_embeddings,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
-        model = LlamaForCausalLM(config)
-    return model, tokenizer
+        if cfg.experts is None:
+            return LlamaForCausalLM(LlamaConfig(**shape)), tokenizer
+        per_token = cfg.experts_per_token or 2
+        mixture = MixtralConfig(**shape, num_local_experts=cfg.experts, num_experts_per_tok=per_token)
+        return MixtralForCausalLM(mixture), tokenizer
 
 
 @contextlib.contextmanager

@@ -35,13 +35,21 @@ class NewTokenizerConfig(Config):
 
 
 class NewPolicyConfig(Config):
-    """A Llama model built from random weights."""
+    """A Llama model built from random weights; with experts, a Mixtral model."""
 
     hidden_size: int = Field(default=128, ge=8, description="Width of the residual stream.")
     intermediate_size: int = Field(default=384, ge=8, description="Width inside the MLP.")
     num_layers: int = Field(default=3, ge=1, description="Decoder layers.")
     num_heads: int = Field(default=4, ge=1, description="Attention heads.")
     num_kv_heads: int | None = Field(default=None, ge=1, description="Key/value heads; null: as many as num_heads.")
+    experts: int | None = Field(
+        default=None,
+        ge=2,
+        description="MLPs per layer, each of intermediate_size, with a router; null: one MLP, no router.",
+    )
+    experts_per_token: int | None = Field(
+        default=None, ge=1, description="How many of them a token goes through; null: 2."
+    )
     context: int = Field(default=128, ge=8, description="Longest sequence, prompt and response together, in tokens.")
     tie_embeddings: bool = Field(default=True, description="Share input and output embeddings.")
     tokenizer: NewTokenizerConfig = Field(default=NewTokenizerConfig(), description="The tokenizer trained with it.")
@@ -59,6 +67,16 @@ class NewPolicyConfig(Config):
                 f"num_kv_heads must divide num_heads ({self.num_heads}): got {self.num_kv_heads}",
                 "Choose a divisor of num_heads.",
                 at=["num_kv_heads"],
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _experts_fit(self) -> Self:
+        if self.experts_per_token is not None and self.experts_per_token > (self.experts or 0):
+            raise impossible(
+                f"experts_per_token must be at most experts ({self.experts}): got {self.experts_per_token}",
+                "Set experts, or remove it.",
+                at=["experts_per_token"],
             )
         return self
 

@@ -24,7 +24,7 @@ from algorist.policy.trie import Trie
 Row = tuple[Sequence[int], Sequence[int]]
 """(prompt token ids, response token ids)."""
 
-_HEAD_CHUNK = 512
+HEAD_CHUNK = 512
 """Positions whose logits exist at one time: at V = 151,936 in float32 that is 0.3 GiB, against 9.3 GiB for 8 x 2,048."""
 
 
@@ -38,6 +38,8 @@ class Scores:
     """log pi(token | prefix) in nats under softmax(logits / temperature)."""
     entropy: Float[Tensor, "b T"]
     """Exact entropy of that distribution in nats; no gradient."""
+    below: Float[Tensor, "b T"]
+    """P(w < token) over token ids w: where the draw by inverse CDF begins that gives this token; no gradient."""
     value: Float[Tensor, "b T"] | None = None
     """Value of the state before each token, where the policy has a value head."""
 
@@ -65,6 +67,8 @@ class CausalPolicy:
         names = inspect.signature(self._decoder.forward).parameters  # transformers renamed it in 5.2x
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         self.layout: Literal["trie", "padded"] = "trie"
+        self.real: Tensor | None = None
+        """[R * N] False at padding, only while the decoder reads tokens: for hooks that count them."""
         self._check_layout()
 
     # -- what a trainer and a sampler need ------------------------------------------------------------------------
@@ -94,7 +98,8 @@ class CausalPolicy:
     def micro_batches(self, rows: Sequence[Row], *, max_tokens: int) -> list[list[Trie]]:
         """Tries over prompt + response, at most `max_tokens` padded nodes a micro-batch; every row in exactly one."""
         sequences = [tuple(prompt) + tuple(response[:-1]) for prompt, response in rows]
-        return tries_of.batches(tries_of.build(sequences, max_nodes=self.row_nodes()), max_tokens=max_tokens)
+        max_nodes = min(self.row_nodes(), max_tokens)
+        return tries_of.batches(tries_of.build(sequences, max_nodes=max_nodes), max_tokens=max_tokens)
 
     def paired_micro_batches(self, rows: Sequence[Row], pair: Sequence[int], *, max_tokens: int) -> list[list[Trie]]:
         """The same, with all rows of one pair number in one micro-batch."""
@@ -113,7 +118,7 @@ class CausalPolicy:
         result = []
         for chunk in chunks:
             sequences = [tuple(rows[m][0]) + tuple(rows[m][1][:-1]) for m in chunk]
-            built = tries_of.build(sequences, max_nodes=self.row_nodes())
+            built = tries_of.build(sequences, max_nodes=min(self.row_nodes(), max_tokens))
             result.append([replace(t, rows=tuple(chunk[i] for i in t.rows)) for t in built])
         return result
 
@@ -146,7 +151,7 @@ class CausalPolicy:
         sources, source_of = np.unique(np.concatenate(where), return_inverse=True)
         by_source = np.argsort(source_of, kind="stable")
         states = hidden.flatten(0, 1)[self._tensor(sources)]
-        logp, entropy = self._token_logp(
+        logp, entropy, below = self._token_logp(
             states, self._tensor(source_of[by_source]), self._tensor(np.concatenate(target)[by_source]), temperature
         )
         index = self._tensor(np.concatenate(place)[by_source])
@@ -154,7 +159,9 @@ class CausalPolicy:
         value = None
         if self.value_head is not None:
             value = fill(self.value_head(states.float()).squeeze(-1)[self._tensor(source_of[by_source])])
-        return Scores(rows=[row for _, row, _ in members], logp=fill(logp), entropy=fill(entropy), value=value)
+        return Scores(
+            rows=[row for _, row, _ in members], logp=fill(logp), entropy=fill(entropy), below=fill(below), value=value
+        )
 
     def logits(self, hidden: Float[Tensor, "... H"]) -> Float[Tensor, "... V"]:
         """Head in float32 whatever the compute dtype: a bfloat16 head alone moves log-probabilities by 0.03 nats."""
@@ -170,11 +177,12 @@ class CausalPolicy:
         for r, t in enumerate(batch):
             ids[r, : t.num_nodes], depth[r, : t.num_nodes], end[r, : t.num_nodes] = t.token_ids, t.depth, t.end
         node = torch.arange(N, device=self.device)
+        real = node[None, :] < torch.tensor([t.num_nodes for t in batch], device=self.device)[:, None]
         mask = None
         if self.layout == "trie":
             mask = (node[None, None, :] <= node[None, :, None]) & (node[None, :, None] < self._tensor(end)[:, None, :])
             mask = mask[:, None]
-        return self._decode(self._tensor(ids), self._tensor(depth), mask, cache)
+        return self._decode(self._tensor(ids), self._tensor(depth), mask, cache, real)
 
     def step(
         self, ids: Int[Tensor, "B 1"], position: Int[Tensor, "B 1"], visible: Tensor, cache: Any
@@ -184,7 +192,7 @@ class CausalPolicy:
         A model that is not laid out as a trie builds its own mask from them (a sliding window stays one).
         """
         mask = visible[:, None, None, :] if self.layout == "trie" else visible.long()
-        return self.logits(self._decode(ids, position, mask, cache)[:, -1])
+        return self.logits(self._decode(ids, position, mask, cache, torch.ones_like(ids, dtype=torch.bool))[:, -1])
 
     @contextlib.contextmanager
     def compute(self) -> Iterator[None]:
@@ -194,33 +202,41 @@ class CausalPolicy:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _decode(self, ids: Tensor, position: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
+    def _decode(self, ids: Tensor, position: Tensor, mask: Tensor | None, cache: Any, real: Tensor) -> Tensor:
         cached = {} if cache is None else {self._cache_name: cache}
+        self.real = real.flatten()
         out = self._decoder(
             input_ids=ids, position_ids=position, attention_mask=mask, use_cache=cache is not None, **cached
         )
+        self.real = None
         hidden: Tensor = out.last_hidden_state
         return hidden
 
-    def _token_logp(self, states: Tensor, source: Tensor, target: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """(log-probability, entropy) per (source, target) pair, pairs sorted by source; logits only chunk by chunk."""
-        bounds = list(range(0, len(states), _HEAD_CHUNK))
+    def _token_logp(
+        self, states: Tensor, source: Tensor, target: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(log-probability, entropy, mass below) per (source, target) pair, pairs sorted by source; logits chunk by chunk."""
+        bounds = list(range(0, len(states), HEAD_CHUNK))
         cuts = torch.searchsorted(source, torch.tensor([*bounds, len(states)], device=source.device)).tolist()
         parts = []
         for start, first, last in zip(bounds, cuts, cuts[1:], strict=False):
             inside, wanted = source[first:last] - start, target[first:last]
-            piece = states[start : start + _HEAD_CHUNK]
+            piece = states[start : start + HEAD_CHUNK]
             if torch.is_grad_enabled() and len(bounds) > 1:
                 parts.append(checkpoint(self._chunk_logp, piece, inside, wanted, temperature, use_reentrant=False))
             else:
                 parts.append(self._chunk_logp(piece, inside, wanted, temperature))
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), torch.cat([p[2] for p in parts])
 
-    def _chunk_logp(self, states: Tensor, source: Tensor, target: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _chunk_logp(
+        self, states: Tensor, source: Tensor, target: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         logp = torch.log_softmax(self.logits(states) / temperature, dim=-1)
         with torch.no_grad():
-            entropy = torch.special.entr(logp.exp()).sum(-1)
-        return logp[source, target], entropy[source]
+            mass = logp.exp()
+            entropy = torch.special.entr(mass).sum(-1)
+            upto = mass.cumsum_(-1)[source, target]  # in place: one more copy of V columns would raise the peak
+        return logp[source, target], entropy[source], upto - logp.detach()[source, target].exp()
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

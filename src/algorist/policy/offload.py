@@ -4,7 +4,8 @@ Activations of a long micro-batch dominate a trainer's peak; with this, one laye
 more forward pass. Numbers are those of the plain pass: the same operations on the same inputs.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,21 +26,42 @@ def offload_layers(policy: CausalPolicy) -> int:
             "qualify.memory.activation_offload needs a decoder with a list of layers: "
             f"{policy.model.config.model_type!r} has none. Switch it off."
         )
-    for layer in layers:
-        layer.forward = _recomputed(layer.forward)
+    classes = {kind: _recomputed(kind) for kind in {type(layer) for layer in layers}}
+    for layer in layers:  # another class, not another `forward`: a copy of the layer must read the copy's weights
+        layer.__class__ = classes[type(layer)]
     return len(layers)
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(hidden, *args, **kwargs)
-        ticket = torch.zeros(
-            (), device=hidden.device, requires_grad=True
-        )  # so that backward is called for frozen inputs
-        return _Layer.apply(lambda x: _first(forward(x, *args, **kwargs)), hidden, ticket)
+@contextlib.contextmanager
+def plain_layers(policy: CausalPolicy) -> Iterator[None]:
+    """Inside, nothing is recomputed: to count what a plain pass keeps."""
+    layers = [module for module in policy.model.modules() if getattr(module, "recompute", False)]
+    for layer in layers:
+        layer.recompute = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.recompute = True
 
-    return run
+
+def _recomputed(kind: type[nn.Module]) -> type[nn.Module]:
+    """The class of a layer that is computed again; itself, for a class that already is."""
+    if getattr(kind, "recompute", False):
+        return kind
+
+    class Recomputed(kind):  # type: ignore[misc, valid-type]
+        recompute = True
+
+        def forward(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+            forward = super().forward
+            if not (self.recompute and torch.is_grad_enabled()):
+                return forward(hidden, *args, **kwargs)
+            # a ticket that wants a gradient, so that backward is called for frozen inputs too
+            ticket = torch.zeros((), device=hidden.device, requires_grad=True)
+            return _Layer.apply(lambda x: _first(forward(x, *args, **kwargs)), hidden, ticket)
+
+    return Recomputed
 
 
 def _first(output: Any) -> Tensor:
