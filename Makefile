@@ -8,7 +8,7 @@ OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates \
+.PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates bench-memory \
         bench-compare bench-peer install clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
@@ -31,7 +31,7 @@ docs: install           ## the pages that are generated from the code
 	$(BIN)/python -m algorist.objective.document
 	$(BIN)/python benchmarks/readme_results.py
 
-bench: bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-compare   ## every figure of README and docs
+bench: bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-memory bench-compare   ## every figure of README and docs
 
 bench-learning: install ## the main job on seeds 0, 1, 2: what is learned, with intervals
 	$(BIN)/python benchmarks/bench_learning.py recipes/quickstart.yaml --seeds 0,1,2
@@ -57,6 +57,9 @@ bench-gates: install    ## what gates and ledger cost of a finished run: make be
 bench-peer: install     ## one update of the main job next to TRL's GRPOTrainer (installs trl)
 	$(BIN)/pip install -q trl
 	$(BIN)/python benchmarks/bench_peer.py --out benchmarks/results/peer_trl.json
+
+bench-memory: install   ## predicted against measured peak of training and sampling, a process each
+	$(BIN)/python benchmarks/bench_memory.py --out benchmarks/results/memory.json
 
 bench-compare: install  ## the comparisons of DeepSeekMath's Figures 5 to 7 in small
 	$(BIN)/python benchmarks/compare_methods.py

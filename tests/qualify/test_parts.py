@@ -68,7 +68,7 @@ def _group(lengths: list[int], right: list[bool]) -> Group:
 
 def test_calibration_recommends_the_smallest_budget_that_keeps_the_right_answers() -> None:
     groups = [_group([10, 20, 30, 100], [True, True, False, False]) for _ in range(5)]
-    found = calibrate(groups, longest=100, memory_gib={2: 1.0, 4: 2.0})
+    found = calibrate(groups, longest=100, memory_gib=lambda size, budget: size * budget / 100)
     by_budget = {b.response_tokens: b for b in found.budgets}
     assert by_budget[10].success_share == 0.25
     assert by_budget[20].success_share == by_budget[100].success_share == 0.5
@@ -166,7 +166,7 @@ def mixture(policy) -> CausalPolicy:
 def test_router_load_is_measured_and_a_router_that_favours_one_expert_shows(mixture) -> None:
     assert len(router_parameters(mixture)) == 2
     load = Load(mixture)
-    assert load.figures() == {}
+    assert load.figures() == {"router/layers_unread": 2}, "nothing ran yet"
     rows = [((5, 6, 7), tuple(range(3, 12)))]
 
     def look() -> dict[str, float]:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from algorist.cli.common import add_json, emit, say
 
+_BAR = 12
+"""Characters of a full bar."""
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the verb."""
@@ -48,12 +51,31 @@ def calibrate_verb(arguments: argparse.Namespace) -> int:
             "      algorist calibrate RECIPE --set sft=null --set problems.sft_count=0 --set policy='{path: RUN/export}'"
         )
     say(f"{found.problems} problems, {found.samples} responses each")
-    say("  budget  finished   right   mixed groups")
+    say(f"  {'budget':>10}  {'finished':<{_BAR + 7}}  {'right':<{_BAR + 7}}  mixed groups")
     for b in found.budgets:
-        say(f"  {b.response_tokens:6d}  {b.finished_share:8.1%}  {b.success_share:6.1%}  {b.mixed_share:6.1%}")
-    say("  group size  mixed groups  predicted peak")
+        shares = (b.finished_share, b.success_share, b.mixed_share)
+        say(f"{_mark(b.response_tokens, found.response_tokens)}{b.response_tokens:10d}  {'  '.join(map(_bar, shares))}")
+    say(f"  {'group size':>10}  {'mixed groups, with 95 % interval':<{_BAR + 25}}  predicted peak")
     for s in found.sizes:
-        say(f"  {s.group_size:10d}  {s.mixed_share:12.1%}  {s.memory_gib:10.3f} GiB")
+        interval = f"({s.mixed.low:.1%} to {s.mixed.high:.1%})"
+        say(
+            f"{_mark(s.group_size, found.group_size)}{s.group_size:10d}  {_bar(s.mixed.value)} {interval:<17}  "
+            f"{s.memory_gib:8.3f} GiB"
+        )
     say(found.words)
     say(f"recommended: rl.sampling.response_tokens={found.response_tokens}  rl.group_size={found.group_size}")
     return 0
+
+
+def _mark(value: int, recommended: int) -> str:
+    return "> " if value == recommended else "  "
+
+
+def _bar(share: float) -> str:
+    """A share as a bar and a number.
+
+    >>> _bar(0.5)
+    '██████░░░░░░  50.0%'
+    """
+    full = round(_BAR * share)
+    return "█" * full + "░" * (_BAR - full) + f" {share:6.1%}"

@@ -1,15 +1,17 @@
 """Preflight and calibration of a prepared recipe, outside a run: nothing is written, nothing is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from algorist.errors import InputError
 from algorist.flow import Group
-from algorist.qualify import memory
-from algorist.qualify.admit import shape_of
+from algorist.qualify import footprint
+from algorist.qualify.admit import predicted, shapes_of
 from algorist.qualify.calibrate import Calibration, calibrate
+from algorist.qualify.config import MemoryConfig
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.guard import RunGates, preflight
+from algorist.qualify.memory import probe_for
 from algorist.qualify.signal import Contrast, judge
 from algorist.qualify.subject import Subject
 from algorist.rollout.engine import SamplingPlan
@@ -56,21 +58,17 @@ def calibration(subject: Subject, *, problems: int, samples: int, longest: int |
         groups.append(
             Group(problem_id=problem.id, rollouts=tuple(group), verdicts=tuple(verdicts), rewards=tuple(rewards))
         )
-    found = calibrate(groups, longest=budget, memory_gib=_memory(subject, budget))
+    cap = subject.cfg.memory.trainer_allocator_cap_gib
+    found = calibrate(groups, longest=budget, memory_gib=_memory(subject), cap_gib=cap)
     return replace(found, before_sft=subject.has_sft)
 
 
-def _memory(subject: Subject, budget: int) -> dict[int, float]:
-    rl = subject.rl
-    assert rl is not None, "calibration needs RL (checked above)"
-    shape = shape_of(subject)
-    longest = max(len(ids) for ids in subject.prompt_ids.values())
-    return {
-        size: memory.predicted_peak(
-            memory.predict(
-                subject.policy,
-                replace(shape, rows=min(rl.prompts_per_batch * size, rl.sampling.rows), length_tokens=longest + budget),
-            )
-        )
-        for size in (2, 4, 8, 16, 32, 64)
-    }
+def _memory(subject: Subject) -> Callable[[int, int], float]:
+    """(group size, budget) -> predicted peak in GiB, with what this process holds already."""
+    kept, own = footprint.count(subject.policy), probe_for(subject.policy, MemoryConfig()).read().own
+
+    def peak(group_size: int, budget: int) -> float:
+        sizes = predicted(subject, shapes_of(subject, group_size=group_size, response_tokens=budget), kept)
+        return max(0.0, own - sizes["weights"]) + footprint.peak_of(sizes)
+
+    return peak

@@ -140,6 +140,9 @@ def subject_of(prepared: Prepared) -> Subject:
         task=prepared.task,
         response_tokens=response_tokens(recipe),
         reward_name=recipe.reward.name,
+        sft=recipe.sft,
+        targets=prepared.targets,
+        evaluated_rows=len(prepared.task.heldout) * (recipe.evaluate.samples + int(recipe.evaluate.greedy)),
         start=lambda: build_policy(recipe.policy, base=prepared.base, texts=texts, seed=recipe.seed),
     )
 

@@ -5,16 +5,22 @@ every smaller one. With c right answers among n samples, the chance that a group
 1 - C(c, g) / C(n, g) - C(n - c, g) / C(n, g).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
+from typing import Final
+
+import numpy as np
 
 from algorist.digest import JSON
+from algorist.evaluate.statistics import Estimate, bootstrap
 from algorist.flow import Finish, Group
 
-_ENOUGH = 0.95
+_ENOUGH: Final = 0.95
 """Of what the largest budget (or group) gives."""
-_SIZES = (2, 4, 8, 16, 32, 64)
+_SIZES: Final = (2, 4, 8, 16, 32, 64)
+_QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+"""Of the sampled lengths: the budgets that are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +41,10 @@ class GroupSize:
     """What a group size would give, at the recommended budget."""
 
     group_size: int
-    mixed_share: float
-    """Expected share of groups with both kinds: of gradient that is not zero."""
+    mixed: Estimate
+    """Expected share of groups with both kinds, of gradient that is not zero; the interval is over problems."""
     memory_gib: float
-    """Predicted peak of the trainer."""
+    """Predicted peak of the process that trains with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,7 @@ class Calibration:
     response_tokens: int
     """Recommended: the smallest budget with 95 % of the success of the largest one."""
     group_size: int
-    """Recommended: the smallest group with 95 % of the contrast of the largest one."""
+    """Recommended: the smallest group with 95 % of the contrast of the largest one that memory allows."""
     words: str
     """What limits the run, in words."""
     before_sft: bool = False
@@ -77,7 +83,13 @@ class Calibration:
                 for b in self.budgets
             ],
             "group_sizes": [
-                {"group_size": s.group_size, "mixed_share": s.mixed_share, "memory_gib": s.memory_gib}
+                {
+                    "group_size": s.group_size,
+                    "mixed_share": s.mixed.value,
+                    "mixed_share_low": s.mixed.low,
+                    "mixed_share_high": s.mixed.high,
+                    "memory_gib": s.memory_gib,
+                }
                 for s in self.sizes
             ],
         }
@@ -93,32 +105,44 @@ def mixed_chance(right: int, samples: int, size: int) -> float:
     return 1.0 - (comb(right, size) + comb(samples - right, size)) / comb(samples, size)
 
 
-def calibrate(groups: Sequence[Group], *, longest: int, memory_gib: dict[int, float]) -> Calibration:
-    """Curves from groups sampled under the budget `longest`. memory_gib: group size -> predicted peak."""
+def calibrate(
+    groups: Sequence[Group],
+    *,
+    longest: int,
+    memory_gib: Callable[[int, int], float],
+    cap_gib: float | None = None,
+) -> Calibration:
+    """Curves from groups sampled under the budget `longest`.
+
+    memory_gib: (group size, budget) -> predicted peak. Group sizes above cap_gib are not recommended while one is below.
+    """
     assert groups, "calibration needs at least one group"
     n = min(len(g.rollouts) for g in groups)
-    grid = sorted({max(1, round(longest * x)) for x in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
+    lengths = [min(longest, max(1, len(r.token_ids))) for g in groups for r in g.rollouts]
+    grid = sorted({*(int(x) for x in np.quantile(lengths, _QUANTILES, method="inverted_cdf")), longest})
     budgets = tuple(_budget(groups, L, n) for L in grid)
-    best = budgets[-1].success_share
+    best = budgets[-1]
     chosen = next(
         b
         for b in budgets
-        if b.success_share >= _ENOUGH * best and b.finished_share >= _ENOUGH * budgets[-1].finished_share
+        if b.success_share >= _ENOUGH * best.success_share and b.finished_share >= _ENOUGH * best.finished_share
     )
+    right = [_right(g, chosen.response_tokens, n) for g in groups]
     sizes = tuple(
         GroupSize(
             group_size=size,
-            mixed_share=_mean([mixed_chance(_right(g, chosen.response_tokens, n), n, size) for g in groups]),
-            memory_gib=memory_gib.get(size, 0.0),
+            mixed=bootstrap([mixed_chance(c, n, size) for c in right]),
+            memory_gib=memory_gib(size, chosen.response_tokens),
         )
         for size in _SIZES
         if size <= n
     )
-    top = sizes[-1].mixed_share if sizes else 0.0
-    group_size = next((s.group_size for s in sizes if top > 0 and s.mixed_share >= _ENOUGH * top), n)
+    fitting = [s for s in sizes if cap_gib is None or s.memory_gib <= cap_gib] or sizes[:1]
+    top = max(s.mixed.value for s in fitting)
+    group_size = next(s.group_size for s in fitting if s.mixed.value >= _ENOUGH * top)
     return Calibration(
         problems=len(groups), samples=n, budgets=budgets, sizes=sizes, response_tokens=chosen.response_tokens,
-        group_size=group_size, words=_words(budgets[-1], chosen, top),
+        group_size=group_size, words=_words(best, chosen, top),
     )  # fmt: skip
 
 

@@ -339,7 +339,7 @@ class RunGates:
 
     def _check_resident(self, session: Session, cap: float) -> None:
         probe = memory.probe_for(self.subject.policy, self.subject.cfg.memory)
-        own = probe.read().own
+        own = probe.read().high
         if own > cap:
             gate = Gate(
                 name="memory", value=cap, threshold=None, unit="GiB cap", verdict=Verdict.FAILED,

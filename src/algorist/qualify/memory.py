@@ -9,26 +9,34 @@ process's resident set.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+import ctypes
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, final
+from types import MappingProxyType
+from typing import Final, Protocol, final
 
 import psutil
 import torch
 
 from algorist.policy.model import CausalPolicy
 from algorist.qualify.config import DeclaredMemory, MemoryConfig
+from algorist.qualify.footprint import GIB
 from algorist.qualify.gate import Gate, Verdict
 
-GIB = 2**30
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_RETURNED: Final = 1 << 20
+"""Allocations from this size on go back to the system as soon as they are freed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What a device and a trainer need and have, in GiB.
 
-    >>> Reading(total=268.0, free=256.0, own=0.0, source="declared").free
+    >>> Reading(total=268.0, free=256.0, own=0.0, high=0.0, source="declared").free
     256.0
     """
 
@@ -37,7 +45,9 @@ class Reading:
     free: float
     """What the driver reports free now."""
     own: float
-    """What this process already holds of it."""
+    """What this process holds of it."""
+    high: float
+    """The most that this process has held since the last reading."""
     source: str
     """cuda, cpu or declared."""
 
@@ -55,30 +65,30 @@ class MemoryProbe(Protocol):
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuProbe:
     """This process's resident set, and what machine and cgroup have left."""
+
+    root: Path = Path("/")
+    """Where /proc and /sys are."""
 
     def read(self) -> Reading:
         memory = psutil.virtual_memory()
         total, free = float(memory.total), float(memory.available)
-        limit, used = cgroup_memory()
-        if limit is not None and limit < total:
-            total, free = limit, min(free, limit - used)
-        own = float(psutil.Process().memory_info().rss)
-        return Reading(total=total / GIB, free=free / GIB, own=own / GIB, source="cpu")
+        for limit, used in cgroup_memory(self.root):
+            total, free = min(total, limit), min(free, max(0.0, limit - used))
+        own, high = float(psutil.Process().memory_info().rss), _high_water()
+        _reset_high_water()
+        return Reading(
+            total=total / GIB, free=free / GIB, own=own / GIB, high=max(own, high or 0.0) / GIB, source="cpu"
+        )
 
     def peak_of(self, step: Callable[[], None]) -> float | None:
         before = psutil.Process().memory_info().rss
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark (Linux)
-        except OSError:
-            step()
-            return None
+        measurable = _reset_high_water()
         step()
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return max(0.0, int(line.split()[1]) * 1024 - before) / GIB
-        return None
+        high = _high_water()
+        return max(0.0, high - before) / GIB if measurable and high is not None else None
 
 
 @final
@@ -90,8 +100,9 @@ class CudaProbe:
 
     def read(self) -> Reading:
         free, total = torch.cuda.mem_get_info(self.device)
-        own = torch.cuda.memory_reserved(self.device)
-        return Reading(total=total / GIB, free=free / GIB, own=own / GIB, source="cuda")
+        own, high = torch.cuda.memory_reserved(self.device), torch.cuda.max_memory_reserved(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return Reading(total=total / GIB, free=free / GIB, own=own / GIB, high=high / GIB, source="cuda")
 
     def peak_of(self, step: Callable[[], None]) -> float | None:
         before = torch.cuda.memory_allocated(self.device)
@@ -109,7 +120,8 @@ class DeclaredProbe:
         self.declared = declared
 
     def read(self) -> Reading:
-        return Reading(total=self.declared.total_gib, free=self.declared.free_gib, own=0.0, source="declared")
+        declared = self.declared
+        return Reading(total=declared.total_gib, free=declared.free_gib, own=0.0, high=0.0, source="declared")
 
     def peak_of(self, step: Callable[[], None]) -> float | None:
         return None
@@ -122,111 +134,42 @@ def probe_for(policy: CausalPolicy, cfg: MemoryConfig) -> MemoryProbe:
     return CudaProbe(policy.device) if policy.device.type == "cuda" else CpuProbe()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What decides the peak besides the policy."""
-
-    micro_batch_tokens: int
-    rows: int
-    """Rows decoded side by side."""
-    length_tokens: int
-    """Longest prompt and response together."""
-    reference: bool
-    offload: bool
-    """Layer inputs leave the device."""
-
-
-def predict(policy: CausalPolicy, shape: Shape) -> dict[str, float]:
-    """GiB of each large tensor of training, and of rollout's cache; float32 weights, gradients and moments.
-
-    A prediction to about a factor of 1.5: activations are counted as 12 h + 4 ff values per token and layer, which is what
-    autograd keeps of a gated transformer layer; with recomputation one layer's plus one h per layer are kept.
-    """
-    config = policy.model.config
-    N, trainable = policy.num_parameters(), sum(p.numel() for p in policy.parameters())
-    h, layers = int(config.hidden_size), int(config.num_hidden_layers)
-    ff = int(getattr(config, "intermediate_size", None) or 4 * h)
-    heads = int(getattr(config, "num_attention_heads", 1))
-    kv = int(getattr(config, "num_key_value_heads", None) or heads) * (h // heads)
-    tokens = min(shape.micro_batch_tokens, shape.rows * shape.length_tokens)
-    width = 2 if policy.dtype == "bfloat16" else 4
-    per_token = (12 * h + 4 * ff) * width
-    kept = per_token + (0 if shape.offload else h * width * layers) if shape.offload else per_token * layers
-    sizes = {
-        "weights": 4.0 * N,
-        "gradients": 4.0 * trainable,
-        "moments": 8.0 * trainable,
-        "reference": 4.0 * N if shape.reference else 0.0,
-        f"activations of a micro-batch of {tokens:,} tokens": float(tokens * kept),
-        f"logits of 512 positions x {int(config.vocab_size):,}": 3.0 * 4 * 512 * int(config.vocab_size),
-        f"key-value cache of {shape.rows} rows x {shape.length_tokens} tokens": (
-            2.0 * width * kv * layers * shape.rows * shape.length_tokens
-        ),
-    }
-    return {name: size / GIB for name, size in sizes.items()}
-
-
-def predicted_peak(sizes: Mapping[str, float]) -> float:
-    """Rollout and training take turns: what always stays, plus the larger of cache and activations with logits."""
-    static = sum(sizes[name] for name in ("weights", "moments", "reference"))
-    rollout = sum(size for name, size in sizes.items() if name.startswith("key-value"))
-    train = sum(s for name, s in sizes.items() if name.startswith(("activations", "logits", "gradients")))
-    return static + max(rollout, train)
-
-
 def admission(
     cfg: MemoryConfig,
     reading: Reading,
     *,
     peak: float,
-    tensor: str,
+    largest: str,
     measured: float | None = None,
-    free_counts: bool = True,
+    sizes: Mapping[str, float] = MappingProxyType({}),
 ) -> Gate:
-    """Judge the two inequalities. peak: GiB of the trainer at its worst; tensor: what dominates it.
+    """Judge the two inequalities. peak: GiB of the trainer at its worst; largest: what dominates it; sizes: what is in it.
 
     >>> cfg = MemoryConfig(trainer_allocator_cap_gib=198, driver_free_memory_gib=64)
-    >>> reading = Reading(total=268.0, free=256.0, own=0.0, source="declared")
-    >>> print(admission(cfg, reading, peak=194.0, tensor="weights").cause)
+    >>> reading = Reading(total=268.0, free=256.0, own=0.0, high=0.0, source="declared")
+    >>> print(admission(cfg, reading, peak=194.0, largest="weights").cause)
     a trainer at its cap of 198 GiB leaves 58 GiB of the 256 GiB that are free, 64 GiB must stay free
     """
     cap, needed = cfg.trainer_allocator_cap_gib, cfg.driver_free_memory_gib
-    limit = peak if cap is None else cap
     room = reading.free + reading.own  # what the trainer holds already is its own to use
-    left = room - limit
-    causes, remedies = [], []
+    left = room - (peak if cap is None else cap)
+    causes = []
     if cap is not None and peak > cap:
-        causes.append(f"the trainer needs {peak:.4g} GiB at its peak, its cap is {cap:g} GiB (largest: {tensor})")
-    if free_counts and left < needed:
-        what = (
-            f"a trainer at its cap of {cap:g} GiB" if cap is not None else f"a trainer at its predicted {peak:.4g} GiB"
-        )
+        causes.append(f"the trainer needs {peak:.4g} GiB at its peak, its cap is {cap:g} GiB (largest: {largest})")
+    if left < needed:
+        what = "at its predicted peak of" if cap is None else "at its cap of"
         causes.append(
-            f"{what} leaves {max(0.0, left):.4g} GiB of the {room:.4g} GiB that are free, {needed:g} GiB must stay free"
+            f"a trainer {what} {peak if cap is None else cap:.4g} GiB leaves {max(0.0, left):.4g} GiB of the {room:.4g} GiB that "
+            f"are free, {needed:g} GiB must stay free"
         )
-    if causes:
-        if room <= needed:
-            remedies.append(
-                f"No cap is admitted: {room:.4g} GiB are free and {needed:g} GiB must stay free. Free memory on the device, or "
-                "lower qualify.memory.driver_free_memory_gib."
-            )
-        elif peak <= room - needed:
-            remedies.append(f"A cap between {peak:.4g} and {room - needed:.4g} GiB would be admitted.")
-        else:
-            remedies.append(
-                f"No cap is admitted: the trainer needs {peak:.4g} GiB and at most {room - needed:.4g} GiB may be taken. Lower its "
-                f"peak ({tensor}): smaller rl.micro_batch_tokens, shorter responses, qualify.memory.activation_offload, more "
-                "devices; or free memory on the device."
-            )
-    verdict = Verdict.FAILED if causes else Verdict.PASSED
     return Gate(
         name="memory",
-        value=cap if cap is not None else None,
+        value=cap,
         threshold=None,
         unit="GiB cap",
-        verdict=verdict,
+        verdict=Verdict.FAILED if causes else Verdict.PASSED,
         cause="; ".join(causes),
-        remedy=" ".join(remedies),
+        remedy=_remedy(cfg, room, peak, largest) if causes else "",
         figures={
             "trainer_allocator_cap_gib": cap,
             "driver_free_memory_gib": needed,
@@ -239,9 +182,40 @@ def admission(
             "own_gib": round(reading.own, 3),
             "peak_gib": round(peak, 3),
             "measured_micro_step_gib": None if measured is None else round(measured, 3),
-            "largest": tensor,
+            "largest": largest,
+            "sizes_gib": {name: round(size, 3) for name, size in sizes.items()},
         },
     )
+
+
+def _remedy(cfg: MemoryConfig, room: float, peak: float, largest: str) -> str:
+    """Which caps would be admitted; where there are none, what to lower."""
+    most = room - cfg.driver_free_memory_gib
+    if most <= 0:
+        return (
+            f"No cap is admitted: {room:.4g} GiB are free and {cfg.driver_free_memory_gib:g} GiB must stay free. Free memory on the "
+            "device, or lower qualify.memory.driver_free_memory_gib."
+        )
+    if peak <= most:
+        low, high = math.ceil(peak * 1000) / 1000, math.floor(most * 1000) / 1000
+        return f"A qualify.memory.trainer_allocator_cap_gib between {low:g} and {high:g} would be admitted."
+    return (
+        f"No cap is admitted: the trainer needs {peak:.4g} GiB and at most {most:.4g} GiB may be taken. Lower its peak "
+        f"({largest}): {_lower(largest, cfg.activation_offload)}; or free memory on the device."
+    )
+
+
+def _lower(largest: str, offload: bool) -> str:
+    """What makes the named tensor smaller."""
+    if largest.startswith("activations"):
+        return "smaller rl.micro_batch_tokens, shorter responses" + (
+            "" if offload else ", qualify.memory.activation_offload"
+        )
+    if largest.startswith(("key-value", "next-token")):
+        return "smaller rl.sampling.rows, shorter responses"
+    if largest.startswith("reference"):
+        return "an objective without a reference policy"
+    return "a smaller policy, fewer trained parameters (qualify.parameters.frozen), more devices"
 
 
 def enforce_cap(policy: CausalPolicy, cfg: MemoryConfig) -> None:
@@ -253,22 +227,67 @@ def enforce_cap(policy: CausalPolicy, cfg: MemoryConfig) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, cap * GIB / total), policy.device)
 
 
-def cgroup_memory() -> tuple[float | None, float]:
-    """(limit, used) in bytes of this process's cgroup, version 2 or 1; (None, 0) where there is no limit."""
-    pairs = (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-            "total_inactive_file",
-        ),
-    )
-    for limit_path, used_path, cached in pairs:
-        with contextlib.suppress(OSError, ValueError):
-            limit = int(Path(limit_path).read_text())
-            if limit < 1 << 60:  # version 1 writes a huge number for no limit
-                used = int(Path(used_path).read_text())
-                lines = Path(limit_path).with_name("memory.stat").read_text().splitlines()
-                given_back = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
-                return float(limit), float(max(0, used - given_back))
-    return None, 0.0
+def return_freed_memory() -> None:
+    """On a CPU, make freed tensors leave the resident set at once, so that the cap bounds what is in use.
+
+    By default the C library of Linux keeps freed blocks below 32 MiB for later: a step then seems to hold half as much
+    again as it uses. Elsewhere nothing is done.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_M_MMAP_THRESHOLD, _RETURNED)
+            libc.mallopt(_M_TRIM_THRESHOLD, _RETURNED)
+            libc.malloc_trim(0)
+
+
+def cgroup_memory(root: Path = Path("/")) -> Iterator[tuple[float, float]]:
+    """(limit, used) in bytes of the cgroup of this process and of each above it that has a limit; version 2 or 1.
+
+    used leaves out file pages that the kernel gives back when asked. Nothing is yielded where there is no limit.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
+    version_1 = next((path for controllers, path in own.items() if "memory" in controllers.split(",")), "/")
+    mounted = root / "sys/fs/cgroup"
+    for base, path, names in (
+        (mounted, own.get("", "/"), ("memory.max", "memory.current", "inactive_file")),
+        (mounted / "memory", version_1, ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")),
+    ):
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(
+            len(parts), -1, -1
+        ):  # in a container the path of the host may lead nowhere: the mount itself
+            with contextlib.suppress(OSError, ValueError):  # "max": no limit
+                yield _limit(base.joinpath(*parts[:depth]), *names)
+
+
+def _limit(folder: Path, limit: str, used: str, cached: str) -> tuple[float, float]:
+    most = int((folder / limit).read_text())
+    if most >= 1 << 60:  # how version 1 writes no limit
+        raise ValueError(f"{folder / limit}: no limit")
+    now = int((folder / used).read_text())
+    stat = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    given_back = next((int(value) for name, value in stat if name == cached), 0)
+    return float(most), float(max(0, now - given_back))
+
+
+def _high_water() -> float | None:
+    """Bytes of the largest resident set since the last reset; None where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return float(int(line.split()[1]) * 1024)
+    return None
+
+
+def _reset_high_water() -> bool:
+    """False where that is not allowed: the high-water mark is then that of the whole life of the process."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True

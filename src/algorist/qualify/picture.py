@@ -73,7 +73,7 @@ def _memory(_: Gate, f: Figures) -> str:
     measured = f["measured_micro_step_gib"]
     peak = f"predicted peak {f['peak_gib']:.3g} GiB (largest: {f['largest']})"
     if measured is not None:
-        peak += f", measured {measured:.3g} GiB"
+        peak += f", one row of full length measured: {measured:.3g} GiB"
     whose = "declared" if f["declared"] else f"{f['source']}"
     promised = (
         "no cap promised" if cap is None else f"cap {cap:g} GiB, {f['driver_free_memory_gib']:g} GiB to stay free"

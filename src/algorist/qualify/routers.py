@@ -1,15 +1,26 @@
-"""Router load of a mixture of experts: how evenly tokens reach experts. Hooks only look; they change nothing."""
+"""Router load of a mixture of experts: how evenly tokens reach experts. Hooks only look; they change nothing.
 
-import contextlib
-from typing import Any, final
+What is counted is the choice itself, the expert numbers a layer hands to its experts: a router may add a bias or look at
+groups of experts first, so its logits alone do not tell. Padding is not counted, nor a pass that only repeats another.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from algorist.policy.model import CausalPolicy
-from algorist.qualify.policy_gates import router_parameters
 
-_COLD = 0.1
+_COLD: Final = 0.1
+"""An expert is cold below this share of the mean load. (MiMo-V2.6 4.3)"""
+
+
+def num_experts(policy: CausalPolicy) -> int:
+    """Routed experts of a layer; 0 for a dense model."""
+    config = policy.model.config
+    found = (getattr(config, key, None) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+    return next((int(count) for count in found if count), 0)
 
 
 @final
@@ -17,36 +28,49 @@ class Load:
     """Counts tokens per expert in every forward pass since the last `figures`."""
 
     def __init__(self, policy: CausalPolicy) -> None:
-        names = {name.rsplit(".", 1)[0] for name in router_parameters(policy)}
-        config = policy.model.config
-        keys = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k")
-        self._k = next((int(v) for key in keys if (v := getattr(config, key, None))), 1)
+        self._policy, self._experts = policy, num_experts(policy)
+        self._layers: list[str] = []
         self._counts: dict[str, Tensor] = {}
-        for name, module in policy.model.named_modules():
-            if name in names:
-                module.register_forward_hook(self._hook(name))
+        for name, module in policy.model.named_modules() if self._experts else ():
+            if name.rpartition(".")[2] == "experts":
+                self._layers.append(name)
+                module.register_forward_pre_hook(self._hook(name))
 
     def figures(self) -> dict[str, float]:
-        """router/max_over_mean, router/load_cv and router/cold_share of the worst layer; empty where there is no router."""
-        if not self._counts:
+        """router/max_over_mean, router/load_cv and router/cold_share of the worst layer; empty for a dense model.
+
+        router/layers_unread counts layers whose choice could not be seen; it is there only where there are some.
+        """
+        if not self._experts:
             return {}
-        result = {"router/max_over_mean": 0.0, "router/load_cv": 0.0, "router/cold_share": 0.0}
-        for counts in self._counts.values():
-            load = counts.double()
-            mean = load.mean().clamp(min=1e-12)
-            result["router/max_over_mean"] = max(result["router/max_over_mean"], float(load.max() / mean))
-            result["router/load_cv"] = max(result["router/load_cv"], float(load.std(unbiased=False) / mean))
-            result["router/cold_share"] = max(result["router/cold_share"], float((load < _COLD * mean).double().mean()))
+        loads = [counts.double() for counts in self._counts.values()]
+        means = [load.mean() for load in loads]
+        result: dict[str, float] = {}
+        if loads:
+            result["router/max_over_mean"] = max(float(x.max() / m) for x, m in zip(loads, means, strict=True))
+            result["router/load_cv"] = max(float(x.std(unbiased=False) / m) for x, m in zip(loads, means, strict=True))
+            result["router/cold_share"] = max(
+                float((x < _COLD * m).double().mean()) for x, m in zip(loads, means, strict=True)
+            )
+        unread = max(1, len(self._layers)) - len(loads)
+        if unread:
+            result["router/layers_unread"] = unread
         self._counts.clear()
         return result
 
-    def _hook(self, name: str) -> Any:
-        def see(module: object, inputs: object, output: Any) -> None:
-            with torch.no_grad(), contextlib.suppress(IndexError):
-                logits = output[0] if isinstance(output, tuple) else output
-                logits = logits.reshape(-1, logits.shape[-1])
-                chosen = logits.topk(min(self._k, logits.shape[-1]), dim=-1).indices.flatten()
-                counts = torch.bincount(chosen.cpu(), minlength=logits.shape[-1])
-                self._counts[name] = self._counts[name] + counts if name in self._counts else counts
+    def _hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+        @torch.no_grad()
+        def see(module: nn.Module, inputs: tuple[object, ...]) -> None:
+            chosen = inputs[1] if len(inputs) > 1 else None
+            real = self._policy.real
+            if (
+                real is None
+                or not isinstance(chosen, Tensor)
+                or chosen.is_floating_point()
+                or chosen.dtype == torch.bool
+            ):
+                return
+            counts = torch.bincount(chosen.reshape(len(real), -1)[real].flatten(), minlength=self._experts)
+            self._counts[name] = self._counts[name] + counts if name in self._counts else counts
 
         return see

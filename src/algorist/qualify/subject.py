@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algorist.flow import Problem
-from algorist.policy.model import CausalPolicy
+from algorist.policy.model import CausalPolicy, Row
 from algorist.problems.load import ProblemSet
 from algorist.prompts.render import Renderer
 from algorist.qualify.config import QualifyConfig
 from algorist.rollout.engine import RolloutEngine, SamplingPlan
-from algorist.stages.config import RLConfig
+from algorist.stages.config import RLConfig, SFTConfig
 from algorist.stages.task import Task
 
 
@@ -38,6 +38,11 @@ class Subject:
     response_tokens: int
     """Budget of evaluations; of RL where there is RL."""
     reward_name: str
+    sft: SFTConfig | None = None
+    targets: tuple[Row, ...] = ()
+    """What SFT imitates."""
+    evaluated_rows: int = 0
+    """Responses of one evaluation."""
     start: Callable[[], CausalPolicy] | None = None
     """Loads the starting policy again, to see whether a sampler still holds it."""
 
