@@ -26,8 +26,9 @@ def exclude(problems: ProblemSet, files: Sequence[str], base: Path) -> ProblemSe
             ids.setdefault(key, place)
 
     def listed(problem: Problem) -> str | None:
-        own = dict(problem.metadata).get("id", "")
-        keys = (problem.id, own, question_key(problem.question))
+        known = dict(problem.metadata)
+        of_any_effort = problem.id.removesuffix(f"-e{known.get('effort', '')}")
+        keys = (of_any_effort, problem.id, known.get("id", ""), question_key(problem.question))
         return next((ids[key] for key in keys if key and key in ids), None)
 
     dropped: list[Dropped] = []
@@ -62,32 +63,35 @@ def exclude(problems: ProblemSet, files: Sequence[str], base: Path) -> ProblemSe
 def _entries(path: Path) -> list[tuple[str, str]]:
     """(place, key) of every line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: must be a readable list of seen problems (qualify.data.exclusions): {error}. Give the file, or drop it."
         ) from error
     found = []
     for number, line in enumerate(lines, start=1):
-        text, place = line.strip(), f"{path.name}:{number}"
-        if not text:
-            continue
-        if text.startswith("{"):
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise InputError(f"{path}:{number}: must be a JSON object with id or question: {error}") from error
-            keys = [str(row["id"])] if "id" in row else []
-            keys += [question_key(str(row["question"]))] if "question" in row else []
-            if not keys:
-                raise InputError(
-                    f"{path}:{number}: must hold id or question, it holds {', '.join(map(str, row)) or 'nothing'}."
-                )
-            found += [(place, key) for key in keys]
-        else:
-            found.append((place, text if len(text) == 16 and " " not in text else question_key(text)))
+        text = line.strip()
+        keys = [] if not text else _of_json(text, f"{path}:{number}") if text.startswith("{") else [_of_text(text)]
+        found += [(f"{path.name}:{number}", key) for key in keys]
     if not found:
         raise InputError(
             f"{path}: must list at least one seen problem, it is empty. Drop it from qualify.data.exclusions."
         )
     return found
+
+
+def _of_text(text: str) -> str:
+    """An id as it is; of a question what makes two questions the same."""
+    return text if len(text) == 16 and " " not in text else question_key(text)
+
+
+def _of_json(text: str, place: str) -> list[str]:
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{place}: must be a JSON object with id or question: {error}") from error
+    keys = [str(row["id"])] if type(row.get("id")) in (str, int) and row["id"] != "" else []
+    keys += [question_key(row["question"])] if isinstance(row.get("question"), str) else []
+    if not keys:
+        raise InputError(f"{place}: must hold id or question, it holds {', '.join(map(str, row)) or 'nothing'}.")
+    return keys
