@@ -1,9 +1,13 @@
 """The policy against transformers' own plain forward pass."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from algorist.errors import InputError
+from algorist.policy.build import build_policy
+from algorist.policy.config import NewPolicyConfig, PolicyConfig
 from algorist.policy.model import CausalPolicy, pick_device
 
 ROWS = [([5, 6, 7], [8, 9]), ([5, 6, 7], [8, 9]), ([5, 6, 7], [8, 4, 3]), ([5, 9], [10]), ([11], [3, 4, 5, 6, 1])]
@@ -125,3 +129,16 @@ def test_cuda_is_refused_where_there_is_none() -> None:
     assert pick_device("auto").type == "cpu"
     with pytest.raises(InputError, match=r"policy\.device"):
         pick_device("cuda")
+
+
+def test_products_on_a_gpu_are_not_rounded_behind_the_back_of_the_replay_gate() -> None:
+    """TF32 alone moves log-probabilities by about 1e-3. The switches are read here; their effect needs a GPU."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision, matmul.allow_bf16_reduced_precision_reduction
+    try:
+        matmul.fp32_precision, matmul.allow_bf16_reduced_precision_reduction = "tf32", True
+        new = NewPolicyConfig(hidden_size=16, intermediate_size=16, num_layers=1, num_heads=2, context=16)
+        build_policy(PolicyConfig(new=new), base=Path(), texts=["01"], seed=0)
+        assert (matmul.fp32_precision, matmul.allow_bf16_reduced_precision_reduction) == ("ieee", False)
+    finally:
+        matmul.fp32_precision, matmul.allow_bf16_reduced_precision_reduction = before

@@ -21,6 +21,7 @@ def build_policy(cfg: PolicyConfig, *, base: Path, texts: Sequence[str], seed: i
 
     Equal arguments give bit-identical weights. Raises InputError where the folder or package cannot be used.
     """
+    exact_products()
     if cfg.new is not None:
         model, tokenizer = _new(cfg.new, texts, seed)
     elif cfg.package is not None:
@@ -38,6 +39,12 @@ def build_policy(cfg: PolicyConfig, *, base: Path, texts: Sequence[str], seed: i
             )
         policy.context = cfg.context
     return policy
+
+
+def exact_products() -> None:
+    """On CUDA: float32 products without TF32, bfloat16 products summed in float32. Log-probabilities then replay."""
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def load_folder(path: Path) -> tuple[Any, Any]:
