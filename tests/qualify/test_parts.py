@@ -15,8 +15,8 @@ from algorist.policy.model import CausalPolicy
 from algorist.problems.load import ProblemReport, ProblemSet
 from algorist.qualify import contract, rollouts
 from algorist.qualify.calibrate import calibrate, mixed_chance
+from algorist.qualify.canary import spoilt
 from algorist.qualify.config import ParametersConfig, SignalConfig
-from algorist.qualify.data import spoilt
 from algorist.qualify.exclusions import exclude
 from algorist.qualify.naive import Variant, token_logp
 from algorist.qualify.policy_gates import freeze, frozen_digest, router_parameters

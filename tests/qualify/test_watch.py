@@ -44,7 +44,7 @@ def test_a_rule_needs_one_side_and_a_figure_one_rule() -> None:
     with pytest.raises(ValueError, match="exactly one of above, below"):
         WatchRule(figure="x")
     with pytest.raises(ValueError, match="once for each side"):
-        QualifyConfig(watch=(WatchRule(figure="x", above=1.0), WatchRule(figure="x", above=2.0)))
+        QualifyConfig(watch=(WatchRule(figure="loss", above=1.0), WatchRule(figure="loss", above=2.0)))
 
 
 def test_a_pause_saves_and_a_resume_goes_on_and_a_stop_ends_with_a_failed_gate(start_recipe, tmp_path) -> None:

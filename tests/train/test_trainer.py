@@ -170,10 +170,10 @@ def test_loss_on_policy_moves_in_the_direction_of_the_advantage(make_policy) -> 
     policy = make_policy()
     trainer = trainer_of(policy, lr=1e-3)
     rows = rows_of.from_batch(batch_of(MIXED))
-    before, _ = trainer.score(rows, rows.mask.any(1))
+    before = trainer.score(rows, rows.mask.any(1)).logp
     assigned = trainer.assign(rows)
     trainer.step(assigned, batch=0)
-    after, _ = trainer.score(rows, rows.mask.any(1))
+    after = trainer.score(rows, rows.mask.any(1)).logp
     gain = ((after - before) * assigned.credit.advantage).sum()
     assert gain > 0
 

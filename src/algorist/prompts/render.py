@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from jinja2 import TemplateError
+
 from algorist.errors import InputError
 from algorist.flow import Problem, Prompt
 from algorist.prompts.config import ExampleConfig, PromptConfig
@@ -115,7 +117,14 @@ class Renderer:
         messages = [{"role": "user", "content": question_text(self.cfg, question, effort)}]
         if self.cfg.system:
             messages.insert(0, {"role": "system", "content": self.cfg.system.replace("{effort}", effort)})
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except (TemplateError, TypeError, ValueError) as error:
+            raise InputError(
+                f"prompt.template: the tokenizer's chat template cannot render a user message"
+                f"{' after a system message' if self.cfg.system else ''} ({type(error).__name__}: {error}). Change prompt.system, "
+                "use another template, or repair chat_template."
+            ) from error
 
     def prompt(self, problem: Problem) -> Prompt:
         """The prompt of one problem, whatever its length; `render` also checks."""

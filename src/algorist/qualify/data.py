@@ -1,28 +1,40 @@
-"""Gates over problems, verifier, prompts and template: what can be known before a single token is sampled."""
+"""Gates over problems, prompts and template: what can be known before a single token is sampled."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from algorist.digest import JSON
-from algorist.flow import Finish, Outcome, Problem, Rollout
+from algorist.flow import Problem
 from algorist.problems.split import question_key
 from algorist.prompts.text import target_text
+from algorist.qualify.canary import canary_gate as canary_gate
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.subject import Subject
-from algorist.reward.reward import apply
-from algorist.seeds import permutation
-from algorist.verify.item import Item
+
+_LEAKED: Final = 0.2
+"""Most questions that may say their own gold as an answer."""
+_ENDING: Final = 0.9
+"""Most questions that may end with it; many do so by chance (Which is larger, 3 or 7?)."""
+_LOST: Final = 0.1
+"""Most prompts that may not show their question letter by letter: a tokenizer may rewrite a few characters."""
 
 
 def data_gate(subject: Subject) -> Gate:
-    """Golds verify, nothing is in two parts, exclusions were applied; held-out text that training repeats is counted."""
+    """Golds verify, nothing is in two parts, no question says its answer, exclusions were applied; the rest is counted."""
     cfg, report = subject.cfg.data, subject.problems.report
     by_reason = report.dropped_by_reason
     refused = by_reason.get("gold_refused", 0) + by_reason.get("conflicting_gold", 0)
     share = refused / max(1, report.read)
-    train = {question_key(p.question) for p in subject.trained}
-    overlap = [p for p in subject.problems.heldout if question_key(p.question) in train]
+    overlap = _in_both(subject.problems.heldout, subject.trained)
     contaminated = _shared_runs(subject.problems.heldout, subject.trained, cfg.contamination_words)
+    problems = [*subject.trained, *subject.problems.heldout]
+    leaked = [p for p in problems if says_its_answer(p)]
+    ending = [p for p in problems if ends_with_its_answer(p)]
+    if len(ending) > _ENDING * len(problems):
+        leaked = ending
+    excluded = by_reason.get("prior_exposure", 0)
     figures: dict[str, JSON] = {
         "read": report.read,
         "train": len(subject.problems.train),
@@ -30,15 +42,20 @@ def data_gate(subject: Subject) -> Gate:
         "heldout": len(subject.problems.heldout),
         "golds_refused": refused,
         "duplicates": by_reason.get("duplicate", 0),
-        "prior_exposure": by_reason.get("prior_exposure", 0),
+        "prior_exposure": excluded,
         "heldout_in_training": len(overlap),
         "heldout_contaminated": contaminated,
+        "questions_with_their_answer": len(leaked),
         "dropped": dict(by_reason),
     }
-    unit = "share of golds refused"
 
     def gate(
-        verdict: Verdict, value: float, threshold: float, unit: str = unit, cause: str = "", remedy: str = ""
+        verdict: Verdict,
+        value: float,
+        threshold: float,
+        unit: str = "share of golds refused",
+        cause: str = "",
+        remedy: str = "",
     ) -> Gate:
         return Gate(
             name="data", value=value, threshold=threshold, unit=unit, verdict=verdict, cause=cause, remedy=remedy,
@@ -46,13 +63,15 @@ def data_gate(subject: Subject) -> Gate:
         )  # fmt: skip
 
     if overlap:
+        held, trained = overlap[0]
         return gate(
             unit="held-out questions in training",
             value=len(overlap),
             threshold=0,
             verdict=Verdict.FAILED,
-            cause=f"{len(overlap)} held-out questions are trained on (first: {overlap[0].id})",
-            remedy="Give each problem to one part; the held-out figures would not measure learning.",
+            cause=f"{len(overlap)} held-out questions are trained on (first: held out {held.question[:80]!r}, trained on "
+            f"{trained.question[:80]!r})",
+            remedy="Take them out of one of the two files, or hold out by family; the held-out figures would not measure learning.",
         )
     if share > cfg.max_refused_share:
         first = next(d for d in report.dropped if d.reason in ("gold_refused", "conflicting_gold"))
@@ -64,17 +83,89 @@ def data_gate(subject: Subject) -> Gate:
             remedy="Correct the golds or name their form (answer_kind, gold: after_hashes or last_boxed), or raise "
             "qualify.data.max_refused_share.",
         )
-    held = max(1, len(subject.problems.heldout))
-    if cfg.max_contaminated_share is not None and contaminated / held > cfg.max_contaminated_share:
+    if len(leaked) > _LEAKED * len(problems):
+        return gate(
+            unit="share of questions that say their answer",
+            value=len(leaked) / len(problems),
+            threshold=_LEAKED,
+            verdict=Verdict.FAILED,
+            cause=f"{len(leaked)} of {len(problems)} questions say their own answer (first: {leaked[0].question[-80:]!r}, gold "
+            f"{leaked[0].gold!r}), so that copying is paid",
+            remedy="Check which field of the data is the question (problems.source.question), and take answers out of it.",
+        )
+    held_count = max(1, len(subject.problems.heldout))
+    if cfg.max_contaminated_share is not None and contaminated / held_count > cfg.max_contaminated_share:
         return gate(
             unit="share of held-out questions",
-            value=contaminated / held,
+            value=contaminated / held_count,
             threshold=cfg.max_contaminated_share,
             verdict=Verdict.FAILED,
             cause=f"{contaminated} held-out questions share {cfg.contamination_words} words in a row with training problems",
             remedy="Decontaminate the training source, or hold out by family.",
         )
-    return gate(Verdict.PASSED, share, cfg.max_refused_share)
+    notes = []
+    if cfg.exclusions and not excluded:
+        notes.append("qualify.data.exclusions name no problem of these sources: are they the lists of this data?")
+    if leaked:
+        notes.append(f"{len(leaked)} questions say their own answer (first: {leaked[0].question[-60:]!r})")
+    elif len(ending) > _LEAKED * len(problems):
+        notes.append(
+            f"{len(ending)} of {len(problems)} questions end with their gold (first: {ending[0].question[-60:]!r})"
+        )
+    return gate(Verdict.REPORTED if notes else Verdict.PASSED, share, cfg.max_refused_share, cause="; ".join(notes))
+
+
+def plain_question(question: str) -> str:
+    """A question without regard to case, white space, width of characters, thousands separators, leading zeros, end marks.
+
+    >>> plain_question("What is １,000+04 ?") == plain_question("what is 1000 + 4")
+    True
+    """
+    text = unicodedata.normalize("NFKC", question).casefold().replace("−", "-").replace("$", "")
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+    words = re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]", text)
+    while words and words[-1] in ".?!:;,=":
+        words.pop()
+    return " ".join(str(int(w)) if w.isdigit() else w for w in words)
+
+
+def says_its_answer(problem: Problem) -> bool:
+    r"""The gold stands in the question where an answer stands: boxed, after ####, after "answer is".
+
+    >>> say = lambda q: says_its_answer(Problem(id="p", question=q, gold="13", source="s"))
+    >>> say("What is 6 + 7? Answer: 13"), say("What is 6 + 7? #### 13"), say("Is 13 a prime?")
+    (True, True, False)
+    """
+    gold, question = re.escape(problem.gold.strip()), problem.question.strip()
+    marks = rf"(\\boxed\{{\s*{gold}\s*\}}|####\s*{gold}|answer(\s+is)?\s*[:=]?\s*{gold})(?![\w.]*\d)"
+    return re.search(marks, question, flags=re.IGNORECASE) is not None
+
+
+def ends_with_its_answer(problem: Problem) -> bool:
+    """The last word of the question is the gold, a number.
+
+    >>> ends_with_its_answer(Problem(id="p", question="What is 6 + 7? 13", gold="13", source="s"))
+    True
+    """
+    words = problem.question.strip().rstrip(".").split()
+    return (
+        len(words) > 1 and words[-1].strip("$()[]") == problem.gold.strip() and any(c.isdigit() for c in problem.gold)
+    )
+
+
+def _in_both(heldout: Sequence[Problem], trained: Iterable[Problem]) -> list[tuple[Problem, Problem]]:
+    """Held-out problems that are trained on: the same words, or the same question in another writing with the same gold."""
+    known: dict[str, Problem] = {}
+    plain: dict[tuple[str, str], Problem] = {}
+    for p in trained:
+        known.setdefault(question_key(p.question), p)
+        plain.setdefault((plain_question(p.question), p.gold.strip()), p)
+    found = []
+    for p in heldout:
+        same = known.get(question_key(p.question)) or plain.get((plain_question(p.question), p.gold.strip()))
+        if same is not None:
+            found.append((p, same))
+    return found
 
 
 def _shared_runs(heldout: Sequence[Problem], train: Iterable[Problem], words: int) -> int:
@@ -92,92 +183,6 @@ def _shared_runs(heldout: Sequence[Problem], train: Iterable[Problem], words: in
         tokens = question_key(problem.question).split()
         seen |= {run for i in range(len(tokens) - words + 1) if (run := " ".join(tokens[i : i + words])) in known}
     return sum(bool(found & seen) for found in runs.values())
-
-
-def canary_gate(subject: Subject) -> Gate:
-    """Golds written as answers must be correct and paid; the same golds spoilt must be neither."""
-    problems = _sample(subject.trained or subject.problems.heldout, subject.cfg.canary.problems, subject.seed)
-    cfg = subject.renderer.cfg
-    known: list[tuple[Problem, str, bool]] = []
-    for problem in problems:
-        known.append((problem, _as_answer(_wrap(problem.gold, cfg.answer_format), subject), True))
-        if subject.has_sft and problem.solution:  # what SFT teaches must be read as right
-            known.append((problem, _as_answer(problem.solution, subject), True))
-        known.append((problem, _as_answer(_wrap(spoilt(problem.gold), cfg.answer_format), subject), False))
-        known.append((problem, "", False))
-    items = [
-        Item(gold=p.gold, response=text, kind=p.kind, answer_format=subject.task.answer_format) for p, text, _ in known
-    ]
-    verdicts = subject.task.verifier.check_many(items)
-    rewards = [
-        apply(subject.task.reward, p, _rollout(p, text), v) for (p, text, _), v in zip(known, verdicts, strict=True)
-    ]
-    wrong = [
-        (p, text, v)
-        for (p, text, right), v in zip(known, verdicts, strict=True)
-        if (v.verdict is Outcome.CORRECT) != right
-    ]
-    paid = {
-        right: [r.value for (_, _, x), r in zip(known, rewards, strict=True) if x is right] for right in (True, False)
-    }
-    lost = sum(r.value is None for r in rewards)
-    figures: dict[str, JSON] = {
-        "answers": len(known),
-        "misjudged": len(wrong),
-        "without_reward": lost,
-        "reward_right": _mean(paid[True]),
-        "reward_wrong": _mean(paid[False]),
-    }
-
-    def gate(
-        verdict: Verdict, cause: str = "", remedy: str = "", *,
-        value: float | None = len(wrong), unit: str = "known answers misjudged",
-    ) -> Gate:  # fmt: skip
-        return Gate(
-            name="verifier_canary", value=value, threshold=0, unit=unit, verdict=verdict, cause=cause, remedy=remedy,
-            figures=figures,
-        )  # fmt: skip
-
-    if wrong:
-        problem, text, judged = wrong[0]
-        return gate(
-            verdict=Verdict.FAILED,
-            cause=f"{len(wrong)} of {len(known)} known answers are misjudged (first: gold {problem.gold!r}, response "
-            f"{text[:80]!r}, judged {judged.verdict}: {judged.reason})",
-            remedy=f"The answers are looked for by prompt.answer_format: {cfg.answer_format}; set the one that fits "
-            "prompt.target, or name the golds' form with answer_kind.",
-        )
-    if lost or not _pays_more(paid):
-        first = next((r.error for r in rewards if r.value is None), "")
-        cause = (
-            f"the reward {subject.reward_name!r} gave no value for {lost} of {len(known)} known answers (first: {first})"
-            if lost
-            else f"the reward {subject.reward_name!r} pays right answers {figures['reward_right']} and wrong ones "
-            f"{figures['reward_wrong']} on average"
-        )
-        return gate(
-            verdict=Verdict.FAILED,
-            cause=cause,
-            remedy="Try the reward on a right and a wrong answer by hand; it must be finite and pay the right one more.",
-            value=lost or _margin(paid),
-            unit="known answers without a reward" if lost else "more reward for a right answer than for a wrong one",
-        )
-    return gate(Verdict.PASSED)
-
-
-def spoilt(gold: str) -> str:
-    """A wrong answer of the gold's own kind.
-
-    >>> spoilt("42"), spoilt("3/4"), spoilt("B"), spoilt("x+1")
-    ('43', '3/5', 'C', 'x+2')
-    """
-    for i in range(len(gold) - 1, -1, -1):
-        c = gold[i]
-        if c in "0123456789":
-            return gold[:i] + str((int(c) + 1) % 10 or 1) + gold[i + 1 :]
-    if len(gold.strip()) == 1 and gold.strip().isalpha():
-        return {"z": "a", "Z": "A", "E": "A"}.get(gold.strip(), chr(ord(gold.strip()) + 1))
-    return "271828"
 
 
 def lengths_gate(subject: Subject) -> Gate:
@@ -207,7 +212,8 @@ def lengths_gate(subject: Subject) -> Gate:
         cause=f"{before - after} of {before} problems cannot be shown to the policy ({notes})"
         if before > after
         else "",
-        remedy="Lower response_tokens, shorten the prompt, raise the context, or raise qualify.lengths.max_dropped_share."
+        remedy="too_long: lower response_tokens, shorten the prompt, raise the context. unknown_character, special_token: clean the "
+        "questions, or use a tokenizer that knows them. Or raise qualify.lengths.max_dropped_share."
         if failed
         else "",
         figures=figures,
@@ -215,15 +221,17 @@ def lengths_gate(subject: Subject) -> Gate:
 
 
 def template_gate(subject: Subject) -> Gate:
-    """One beginning-of-sequence token at most, no end before the response, every usual stop id known."""
+    """Each prompt is its question in one frame, begins at most once and does not end; answers can be said and stopped."""
     tokenizer, policy = subject.policy.tokenizer, subject.policy
-    prompts = list(subject.prompt_ids.values())[:256]
-    bos = tokenizer.bos_token_id
-    stops = subject.task.stop_ids
-    doubled = sum(bos is not None and ids[:2] == (bos, bos) for ids in prompts)
-    ended = sum(ids[-1] in stops and subject.renderer.cfg.template == "plain" for ids in prompts)
-    strange = sorted(i for i in stops if not 0 <= i < policy.model.config.vocab_size)
-    outside = sum(max(ids) >= policy.model.config.vocab_size for ids in prompts)
+    shown = list(subject.prompt_ids.items())[:256]
+    prompts = [ids for _, ids in shown]
+    vocabulary = int(policy.model.config.vocab_size)
+    bos, stops, plain = tokenizer.bos_token_id, subject.task.stop_ids, subject.renderer.cfg.template != "chat"
+    doubled = sum(len(ids) > 1 and ids[0] == ids[1] and ids[0] in (bos, tokenizer.eos_token_id) for ids in prompts)
+    ended = sum(ids[-1] in stops and plain for ids in prompts)
+    padded = sum(tokenizer.pad_token_id not in (None, *stops, bos) and tokenizer.pad_token_id in ids for ids in prompts)
+    strange = sorted(i for i in stops if not 0 <= i < vocabulary)
+    outside = sum(not 0 <= min(ids) <= max(ids) < vocabulary for ids in prompts)
     known = _generation_stops(policy)
     unused = sorted(known - stops)
     figures: dict[str, JSON] = {
@@ -237,10 +245,13 @@ def template_gate(subject: Subject) -> Gate:
     faults = {
         f"{doubled} prompts begin with two beginning-of-sequence tokens": doubled,
         f"{ended} prompts end with a stop token, so nothing is asked": ended,
-        f"the stop ids {strange} are outside the vocabulary of {policy.model.config.vocab_size}": strange,
+        f"{padded} prompts hold padding, which the policy would read": padded,
+        f"the stop ids {strange} are outside the vocabulary of {vocabulary}": strange,
         f"{outside} prompts hold token ids outside the vocabulary: the tokenizer is not this model's": outside,
     }
     broken = [words for words, count in faults.items() if count]
+    if not outside:
+        broken += _frame(subject, dict(shown)) + _unsayable(subject)
     cause = "; ".join(broken)
     if not broken and unused:
         names = ", ".join(repr(tokenizer.decode([i])) for i in unused)
@@ -252,54 +263,65 @@ def template_gate(subject: Subject) -> Gate:
         unit="faults",
         verdict=Verdict.FAILED if broken else Verdict.REPORTED if unused else Verdict.PASSED,
         cause=cause,
-        remedy="Check prompt.template against the model's tokenizer." if broken else "",
+        remedy="Check prompt.template, prompt.format and prompt.stop against the model's tokenizer." if broken else "",
         figures=figures,
     )
+
+
+def _frame(subject: Subject, shown: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """What of the prompts is not their question must be the same in all of them (of one effort)."""
+    tokenizer, by_id = subject.policy.tokenizer, {p.id: p for p in (*subject.trained, *subject.problems.heldout)}
+    frames: dict[str, set[tuple[str, str]]] = {}
+    lost: list[tuple[Problem, str]] = []
+    for name, ids in shown.items():
+        problem, text = by_id.get(name), _letters(tokenizer.decode(list(ids)))
+        if problem is None:
+            continue
+        before, found, after = text.rpartition(_letters(problem.question))
+        if not found:
+            lost.append((problem, tokenizer.decode(list(ids))))
+        else:
+            effort = dict(problem.metadata).get("effort", "")
+            frames.setdefault(effort, set()).add((before, after))
+    if len(lost) > _LOST * len(shown):
+        problem, text = lost[0]
+        return [
+            f"{len(lost)} of {len(shown)} prompts do not show their own question (first: question {problem.question[:60]!r}, prompt "
+            f"{text[-80:]!r})"
+        ]
+    several = next((found for found in frames.values() if len(found) > 1), None)
+    if several is None or lost:
+        return []
+    endings = sorted(after for _, after in several)[:2]
+    return [
+        f"the text around the question differs from prompt to prompt ({len(several)} kinds; after the question: "
+        f"{', '.join(map(repr, endings))}), so that it can say the answer"
+    ]
+
+
+def _unsayable(subject: Subject) -> list[str]:
+    """Golds whose own tokens hold a stop token: a policy that writes them is cut off in the middle."""
+    renderer, stops = subject.renderer, subject.task.stop_ids
+    cut = []
+    for problem in subject.trained[:256]:
+        ids = renderer.tokenizer.encode(target_text(renderer.cfg, problem.gold), add_special_tokens=False)
+        while ids and ids[-1] in stops:  # a target may end with what ends it
+            ids = ids[:-1]
+        if any(i in stops for i in ids):
+            cut.append(problem)
+    if not cut:
+        return []
+    return [
+        f"{len(cut)} answers hold a stop token and cannot be written to their end (first: {cut[0].gold!r}; prompt.stop)"
+    ]
+
+
+def _letters(text: str) -> str:
+    """Without white space, case and width, which tokenizers and templates may change."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _generation_stops(policy: object) -> set[int]:
     config = policy.model.generation_config  # type: ignore[attr-defined]
     eos = None if config is None else config.eos_token_id
     return set() if eos is None else set(eos) if isinstance(eos, list) else {int(eos)}
-
-
-def _sample(problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:
-    kinds = Counter(p.kind for p in problems)
-    chosen = [problems[i] for i in permutation(len(problems), seed, "canary")[:count]]
-    for kind in kinds:  # every kind of gold is tried at least once
-        if all(p.kind != kind for p in chosen):
-            chosen.append(next(p for p in problems if p.kind == kind))
-    return chosen
-
-
-def _wrap(answer: str, answer_format: str) -> str:
-    return {"boxed": f"\\boxed{{{answer}}}", "hashes": f"#### {answer}", "auto": f"\\boxed{{{answer}}}"}.get(
-        answer_format, answer
-    )
-
-
-def _as_answer(answer: str, subject: Subject) -> str:
-    return target_text(subject.renderer.cfg, answer)
-
-
-def _rollout(problem: Problem, text: str) -> Rollout:
-    return Rollout(
-        problem_id=problem.id, sample=0, prompt_ids=(), token_ids=(), behaviour_logp=(), policy_version=(), loss_mask=(),
-        finish=Finish.STOP, text=text, seed=0,
-    )  # fmt: skip
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _margin(paid: dict[bool, list[float | None]]) -> float | None:
-    """Mean reward of right answers less that of wrong ones."""
-    right, wrong = _mean(paid[True]), _mean(paid[False])
-    return None if right is None or wrong is None else right - wrong
-
-
-def _pays_more(paid: dict[bool, list[float | None]]) -> bool:
-    margin = _margin(paid)
-    return margin is not None and margin > 0

@@ -1,28 +1,34 @@
 """Why sampler and trainer disagree: every usual fault is tried out on the worst rows; the one that explains them is named.
 
 A fault is a hypothesis with its own way of scoring. It is accepted where it leaves less than a quarter of the difference
-and no more than rounding explains, so that a coincidence does not get a name.
+and no more than rounding explains, so that a coincidence does not get a name. A plain forward pass is the third opinion: it
+says which of the two sides is wrong.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from algorist.policy.model import CausalPolicy
-from algorist.qualify.naive import Variant, token_logp
+from algorist.qualify.naive import Variant, response_logits, token_logp, variant_logp
 from algorist.qualify.replay import Replay, worst_rows
 from algorist.train.rows import Rows
 
-_ROWS = 8
-_ACCEPT = 0.25
+_ROWS, _TOKENS = 8, 256
+"""Worst rows that are looked at, and how far into each: their logits are kept."""
+_ACCEPT, _SURE = 0.25, 0.01
+"""Share of the difference that an explanation may leave; below the second nothing better is looked for."""
 _CLOSE = {"float32": 0.01, "bfloat16": 0.08}
 """Most nats per token that a right explanation leaves: rounding, which bfloat16 has more of."""
+_EQUAL = {"float32": 1e-3, "bfloat16": 0.08}
+"""A token that agrees."""
 _TOP_P = (0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 """Large ones first: of two that explain equally well the larger is named."""
-_TOP_K = (1, 5, 10, 20, 40, 50, 100)
-_TEMPERATURES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5, 2.0)
+_TOP_K = (1, 2, 3, 5, 10, 20, 40, 50, 100)
+_TEMPERATURES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 2.0, 3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,8 @@ class Cause:
     """
 
     code: str
-    """temperature, top_p, top_k, shift, prompt, half_head, half_compute, stale, retokenised, unknown."""
+    """temperature, top_p, top_k, half_head, half_compute, shift, units, offset, constant, rows, prompt, stale, last_token,
+    cache, mode, nonfinite, precision, changed_rows, unknown."""
     words: str
     """What is wrong, in words."""
     remedy: str
@@ -56,12 +63,20 @@ class Older:
 class _Case:
     """One of the worst rows."""
 
+    row: int
     prompt: tuple[int, ...]
     response: tuple[int, ...]
-    behaviour: Tensor
-    """[T]"""
+    values: Tensor
+    """[T] the log-probabilities to be explained: the stored ones, or the trainer's where those are the odd ones."""
     mask: Tensor
     """[T]"""
+    logits: Tensor
+    """[T, V] of a plain forward pass."""
+
+    def plain(self, variant: Variant) -> Tensor:
+        """[T] log-probabilities of the plain pass under another distribution."""
+        index = torch.tensor([list(self.response)], device=self.logits.device).T
+        return variant_logp(self.logits, variant).gather(-1, index).squeeze(-1).float().cpu()
 
 
 def diagnose(
@@ -70,132 +85,236 @@ def diagnose(
     replay: Replay,
     *,
     temperature: float,
+    scored_at: float | None = None,
     prompts: Mapping[str, Sequence[tuple[int, ...]]] | None = None,
     older: Iterable[Older] = (),
+    names: Sequence[str] = (),
 ) -> Cause:
     """The fault that explains the differences best, cheapest hypotheses first.
 
-    prompts: name of another way of writing the prompt -> the prompt ids it gives for each row of the batch.
+    temperature: of the recipe; scored_at: what the trainer uses. prompts: name of another way of writing the prompt -> the
+    prompt ids it gives for each row of the batch. names: of the rows, for people.
     """
-    chosen = worst_rows(replay, rows.mask, _ROWS)
-    cases = [_case(rows, b) for b in chosen]
-    own = _residual(cases, [token_logp(policy, c.prompt, c.response, Variant(temperature=temperature)) for c in cases])
+    plain_reasons = list(_at_once(policy, replay, temperature, scored_at))
+    if plain_reasons:
+        return plain_reasons[0]
+    chosen = worst_rows(replay, replay.mask, _ROWS)
+    cases = [_case(policy, rows, replay, b) for b in chosen]
+    own = _residual(cases, [c.plain(Variant(temperature=temperature)) for c in cases])
     close = _CLOSE[policy.dtype]
+    side = "sampler"
+    if own < min(_ACCEPT * _size(replay, chosen), close):  # the plain pass takes the sampler's side: the trainer is odd
+        side = "trainer"
+        cases = [replace(c, values=c.values + replay.gaps[c.row, : len(c.response)]) for c in cases]
+        own = _residual(cases, [c.plain(Variant(temperature=temperature)) for c in cases])
 
     def explains(cause: Cause) -> bool:
         return cause.residual_nats < min(_ACCEPT * own, close)
 
-    for group in (_scoring(policy, cases, temperature), _shifts(policy, cases, temperature)):
-        best = min(group, key=lambda cause: round(cause.residual_nats, 5))
-        if explains(best):
-            return best
-    found = _prompts(policy, cases, chosen, temperature, prompts or {})
-    for weights in older:
-        found.append(_stale(weights, cases, temperature))
-    if found:
-        best = min(found, key=lambda cause: round(cause.residual_nats, 5))
-        if explains(best):
-            return best
-    if partly := _part_agrees(rows, replay, _CLOSE[policy.dtype]):
-        return partly
-    return Cause(
-        code="unknown",
-        words="no usual fault (temperature, top-p, top-k, shift, prompt, precision, older weights, other tokens) explains it; "
-        "sampler and trainer do not hold the same policy",
-        remedy="Compare the two weights digests and the software versions of sampler and trainer.",
-        residual_nats=own,
+    groups: tuple[Callable[[], list[Cause]], ...] = (
+        lambda: _scoring(policy, cases, temperature, side),
+        lambda: _values(cases, temperature, side),
+        lambda: _others(rows, replay, cases, side),
+        lambda: _prompts(policy, cases, temperature, prompts or {}) if side == "sampler" else [],
+        lambda: [_stale(weights, cases, temperature) for weights in older] if side == "sampler" else [],
     )
+    found: list[Cause] = []
+    for group in groups:
+        found += [cause for cause in group() if explains(cause)]
+        if any(cause.residual_nats < _SURE * own for cause in found):
+            break  # what comes after costs more
+    if found:
+        return min(found, key=lambda cause: round(cause.residual_nats, 5))
+    cause = _pattern(replay, policy.dtype, side) or _unknown(own, side)
+    return replace(cause, words=f"{cause.words}{_where(rows, replay, chosen, names)}")
 
 
-def _case(rows: Rows, b: int) -> _Case:
+def _at_once(policy: CausalPolicy, replay: Replay, temperature: float, scored_at: float | None) -> Iterator[Cause]:
+    """What needs no trying out."""
+    if policy.model.training:
+        yield Cause(
+            code="mode",
+            words="the policy is in training mode, so that dropout changes every pass",
+            remedy="Call model.eval() and leave it so; sampling and scoring must be repeatable.",
+            residual_nats=0.0,
+        )
+    if scored_at is not None and not math.isclose(scored_at, temperature):
+        yield Cause(
+            code="temperature",
+            words=f"the trainer scores at temperature {scored_at:g}, the recipe samples at temperature {temperature:g}: the "
+            "temperature is not applied on one side",
+            remedy="Score at rl.sampling.temperature.",
+            residual_nats=0.0,
+        )
+    if not bool(torch.isfinite(replay.gaps[replay.mask]).all()):
+        yield Cause(
+            code="nonfinite",
+            words="log-probabilities are not numbers on one side",
+            remedy="Look for weights that are not finite, and for a mask that leaves no token.",
+            residual_nats=math.inf,
+        )
+
+
+def _case(policy: CausalPolicy, rows: Rows, replay: Replay, b: int) -> _Case:
     prompt, response = rows.tokens[b]
-    T = len(response)
-    return _Case(prompt=tuple(prompt), response=tuple(response), behaviour=rows.behaviour[b, :T], mask=rows.mask[b, :T])
+    T = min(len(response), _TOKENS)
+    logits = response_logits(policy, prompt, response[:T], Variant())
+    return _Case(
+        row=b, prompt=tuple(prompt), response=tuple(response[:T]), values=rows.behaviour[b, :T], mask=replay.mask[b, :T], logits=logits
+    )  # fmt: skip
 
 
 def _residual(cases: Sequence[_Case], scored: Sequence[Tensor]) -> float:
-    gaps = [(logp - c.behaviour)[c.mask].abs() for c, logp in zip(cases, scored, strict=True)]
+    gaps = [(logp - c.values)[c.mask].abs() for c, logp in zip(cases, scored, strict=True)]
     joined = torch.cat(gaps).double() if gaps else torch.zeros(0, dtype=torch.float64)
     return float(torch.nan_to_num(joined, nan=torch.inf, posinf=torch.inf).mean()) if len(joined) else 0.0
 
 
-def _scoring(policy: CausalPolicy, cases: Sequence[_Case], temperature: float) -> list[Cause]:
+def _size(replay: Replay, chosen: Sequence[int]) -> float:
+    index = torch.tensor(list(chosen), dtype=torch.int64)
+    return float(replay.gaps[index][replay.mask[index]].abs().double().mean()) if chosen else 0.0
+
+
+# -- hypotheses -----------------------------------------------------------------------------------------------------
+
+
+def _scoring(policy: CausalPolicy, cases: Sequence[_Case], temperature: float, side: str) -> list[Cause]:
     """Another distribution over the same tokens: temperature, masks, precision."""
+    other = {"sampler": "the trainer", "trainer": "the sampler"}[side]
 
     def tried(variant: Variant) -> float:
+        return _residual(cases, [c.plain(variant) for c in cases])
+
+    def passed(variant: Variant) -> float:
         return _residual(cases, [token_logp(policy, c.prompt, c.response, variant) for c in cases])
 
-    causes = []
-    for t in dict.fromkeys((1.0, *_TEMPERATURES)):
-        if t != temperature:
-            words = (
-                f"the sampler's log-probabilities are those of temperature {t:g}, the trainer scores at {temperature:g}: "
-                "the temperature is not applied on one side"
-            )
-            remedy = "Store log-probabilities of the distribution that was really sampled (logits / temperature)."
+    best = _best_temperature(lambda t: tried(Variant(temperature=t)))
+    causes = [
+        Cause(
+            code="temperature",
+            words=f"the {side}'s log-probabilities are those of temperature {best:.3g}, {other} works at {temperature:g}: the "
+            "temperature is not applied on one side, or another one is",
+            remedy="Store log-probabilities of the distribution that was really sampled (logits / temperature).",
+            residual_nats=tried(Variant(temperature=best)),
+        )
+    ]
+    for name, values in (("top_p", _TOP_P), ("top_k", _TOP_K)):
+        for value in values:
+            if name == "top_p":
+                variant, kept = Variant(temperature=temperature, top_p=value), f"the top-p mass of {value:g} only"
+            else:
+                variant, kept = Variant(temperature=temperature, top_k=int(value)), f"the {value} likeliest tokens only"
+            remedy = "Set rl.sampling.top_p to 1" if name == "top_p" else "Switch top-k off in the sampler"
             causes.append(
-                Cause(code="temperature", words=words, remedy=remedy, residual_nats=tried(Variant(temperature=t)))
+                Cause(
+                    code=name,
+                    words=f"the {side} kept {kept}, {other} scores over all tokens: the mask is missing",
+                    remedy=f"{remedy}, or apply the sampler's mask when scoring.",
+                    residual_nats=tried(variant),
+                )
             )
-    for p in _TOP_P:
-        words = (
-            f"the sampler kept the top-p mass of {p:g} only, the trainer scores over all tokens: the mask is missing"
-        )
-        remedy = "Set rl.sampling.top_p to 1, or apply the sampler's mask when scoring."
-        variant = Variant(temperature=temperature, top_p=p)
-        causes.append(Cause(code="top_p", words=words, remedy=remedy, residual_nats=tried(variant)))
-    for k in _TOP_K:
-        words = (
-            f"the sampler kept the {k} likeliest tokens only, the trainer scores over all tokens: the mask is missing"
-        )
-        variant = Variant(temperature=temperature, top_k=k)
+    precise = [(torch.bfloat16, "bfloat16"), (torch.float16, "float16")]
+    for dtype, name in precise:
         causes.append(
-            Cause(code="top_k", words=words, remedy="Switch top-k off in the sampler.", residual_nats=tried(variant))
+            Cause(
+                code="half_head",
+                words=f"the {side} computed its output head in {name}, which alone moves log-probabilities by about 0.03 nats",
+                remedy="Compute the head in float32 on both sides.",
+                residual_nats=passed(Variant(temperature=temperature, head=dtype)),
+            )
         )
-    head = Variant(temperature=temperature, head=torch.bfloat16)
-    words = "the sampler computed its output head in bfloat16, which alone moves log-probabilities by about 0.03 nats"
-    remedy = "Compute the head in float32 on both sides."
-    causes.append(Cause(code="half_head", words=words, remedy=remedy, residual_nats=tried(head)))
     if policy.dtype == "float32":
-        words = "the sampler computed in bfloat16, the contract says float32"
-        remedy = "Set policy.dtype to bfloat16 on both sides, or the sampler to float32."
-        for variant in (
-            Variant(temperature=temperature, compute=torch.bfloat16),
-            Variant(temperature=temperature, compute=torch.bfloat16, head=torch.bfloat16),
-        ):
-            causes.append(Cause(code="half_compute", words=words, remedy=remedy, residual_nats=tried(variant)))
+        for head in (torch.float32, torch.bfloat16):
+            causes.append(
+                Cause(
+                    code="half_compute",
+                    words=f"the {side} computed in bfloat16, the contract says float32",
+                    remedy="Set policy.dtype to bfloat16 on both sides, or the sampler to float32.",
+                    residual_nats=passed(Variant(temperature=temperature, compute=torch.bfloat16, head=head)),
+                )
+            )
     return causes
 
 
-def _shifts(policy: CausalPolicy, cases: Sequence[_Case], temperature: float) -> list[Cause]:
-    """The stored values belong to the neighbouring token."""
-    causes = []
-    scored = [token_logp(policy, c.prompt, c.response, Variant(temperature=temperature)) for c in cases]
-    for step, side in ((1, "next"), (-1, "previous")):
+def _best_temperature(residual: Callable[[float], float]) -> float:
+    """The grid's best, then closer by halving the distance to its neighbours."""
+    best = min(_TEMPERATURES, key=lambda t: round(residual(t), 6))
+    if residual(best) < 1e-4:
+        return best
+    step = 0.1 * best
+    while step > 1e-3 * best:
+        best = min((best - step, best, best + step), key=residual)
+        step /= 2
+    return best
+
+
+def _values(cases: Sequence[_Case], temperature: float, side: str) -> list[Cause]:
+    """The right numbers, written down wrongly: shifted, scaled, summed, averaged, constant."""
+    scored = [c.plain(Variant(temperature=temperature)) for c in cases]
+    logp = torch.cat([s[c.mask] for c, s in zip(cases, scored, strict=True)]).double()
+    values = torch.cat([c.values[c.mask] for c in cases]).double()
+    scale = float((values @ logp) / (logp @ logp).clamp(min=1e-12))
+    offset = float((values - logp).median())
+    named = {round(1 / math.log(2), 3): "in bits, not nats", round(1 / math.log(10), 3): "to base 10, not nats"}
+    what = named.get(round(scale, 3), f"{scale:.3g} times what they should be")
+    equal = float((values - values.median()).abs().max()) < 1e-5  # values that are merely all small are no constant
+    store = "Store log p of each drawn token in nats, under the sampling distribution, one value a token."
+    tried: list[tuple[str, str, str, float]] = [
+        ("units", f"the {side}'s log-probabilities are {what}", store,
+         float((values - scale * logp).abs().mean()) if abs(scale) > 1e-3 else math.inf),
+        ("offset", f"the {side}'s log-probabilities are off by {offset:.4g} nats at every token", store,
+         float((values - logp - offset).abs().mean())),
+        ("constant", f"the {side} gives every token the same log-probability ({float(values.median()):.4g})", store,
+         0.0 if equal else math.inf),
+        ("constant", f"the {side} gives every token the mean of its response", store,
+         _residual(cases, [torch.full_like(s, float(s[c.mask].mean())) for c, s in zip(cases, scored, strict=True)])),
+        ("units", f"the {side} stores the sum up to each token instead of the token's own log-probability", store,
+         _residual(cases, [s.cumsum(0) for s in scored])),
+    ]  # fmt: skip
+    remedy = "The logits at position t - 1 score the token at position t; align both sides to that."
+    for step, neighbour in ((-1, "next"), (1, "previous")):
         gaps = []
-        for case, logp in zip(cases, scored, strict=True):
-            if len(logp) < 2:
-                continue
-            a, b = (logp[1:], case.behaviour[:-1]) if step == 1 else (logp[:-1], case.behaviour[1:])
-            keep = case.mask[:-1] & case.mask[1:]
-            gaps.append((a - b)[keep].abs())
-        residual = float(torch.cat(gaps).double().mean()) if gaps and sum(len(g) for g in gaps) else float("inf")
-        words = f"every stored log-probability belongs to the {side} token: the two sides are shifted by one"
-        remedy = "The logits at position t - 1 score the token at position t; align both sides to that."
-        causes.append(Cause(code="shift", words=words, remedy=remedy, residual_nats=residual))
-    return causes
+        for case, s in zip(cases, scored, strict=True):
+            if len(s) > 1:
+                a, b = (s[1:], case.values[:-1]) if step == -1 else (s[:-1], case.values[1:])
+                gaps.append((a - b)[case.mask[:-1] & case.mask[1:]].abs())
+        joined = torch.cat(gaps).double() if gaps else torch.zeros(0)
+        words = (
+            f"every log-probability of the {side} belongs to the {neighbour} token: the two sides are shifted by one"
+        )
+        tried.append(("shift", words, remedy, float(joined.mean()) if len(joined) else math.inf))
+    return [Cause(code=c, words=w, remedy=r, residual_nats=x) for c, w, r, x in tried]
+
+
+def _others(rows: Rows, replay: Replay, cases: Sequence[_Case], side: str) -> list[Cause]:
+    """The values of each row are those of another row of the batch."""
+    trainer = rows.behaviour + replay.gaps
+    length = replay.mask.sum(1)
+    residuals = []
+    for case in cases:
+        T = len(case.response)
+        same = ((length == length[case.row]) & (torch.arange(len(length)) != case.row)).nonzero().squeeze(1)
+        known = trainer if side == "sampler" else rows.behaviour
+        gaps = (known[same, :T] - case.values).abs().mean(1)
+        residuals.append(float(gaps.min()) if len(gaps) else math.inf)
+    worst = max(residuals, default=math.inf)
+    return [
+        Cause(
+            code="rows",
+            words=f"the {side}'s log-probabilities are those of other rows of the batch: rows and values are in another order",
+            remedy="Keep tokens and log-probabilities of a row together; sort or gather both or none.",
+            residual_nats=worst,
+        )
+    ]
 
 
 def _prompts(
-    policy: CausalPolicy,
-    cases: Sequence[_Case],
-    chosen: Sequence[int],
-    temperature: float,
-    prompts: Mapping[str, Sequence[tuple[int, ...]]],
+    policy: CausalPolicy, cases: Sequence[_Case], temperature: float, prompts: Mapping[str, Sequence[tuple[int, ...]]]
 ) -> list[Cause]:
     """The sampler saw another prompt than the stored one."""
     variant, causes = Variant(temperature=temperature), []
     for name, by_row in prompts.items():
-        others = [by_row[b] for b in chosen]
+        others = [by_row[c.row] for c in cases]
         if any(not other for other in others) or all(o == c.prompt for o, c in zip(others, cases, strict=True)):
             continue
         scored = [token_logp(policy, o, c.response, variant) for o, c in zip(others, cases, strict=True)]
@@ -213,22 +332,59 @@ def _stale(older: Older, cases: Sequence[_Case], temperature: float) -> Cause:
     return Cause(code="stale", words=words, remedy=remedy, residual_nats=residual)
 
 
-def _part_agrees(rows: Rows, replay: Replay, close: float) -> Cause | None:
-    """Part of the responses agree to the last token, others do not: their tokens are not those that were sampled."""
-    exact = wrong = late = 0
-    for b in range(len(rows.tokens)):
-        if not rows.mask[b].any():
-            continue
-        off = ~(replay.gaps[b][rows.mask[b]].abs() <= close)
-        exact += int(not off.any())
-        wrong += int(off.any())
-        late += int(off.any() and not off[0])
-    if not wrong or exact < 0.2 * (exact + wrong):
-        return None
+# -- what is left: where the differences lie -------------------------------------------------------------------------
+
+
+def _pattern(replay: Replay, dtype: str, side: str) -> Cause | None:
+    """No hypothesis fits: which tokens are off says something all the same."""
+    size, mask = replay.gaps.abs(), replay.mask
+    off = mask & ~(size <= _EQUAL[dtype])
+    rows_off, rows_with = int(off.any(1).sum()), int(mask.any(1).sum())
+    last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+    first = mask & (mask.cumsum(1) == 1)
+    long = mask.sum(1) > 1
+    residual = replay.difference.mean_nats
+    if replay.difference.max_nats < 0.1 and dtype == "float32" and rows_off > 0.5 * rows_with:
+        words = (
+            f"the differences are small and everywhere (at most {replay.difference.max_nats:.2g} nats): the {side} computes with less "
+            "precision or slightly other weights (quantised, half precision, another kernel, scaled logits)"
+        )
+        remedy = "Compare dtype, quantisation and weights digest of sampler and trainer."
+        return Cause(code="precision", words=words, remedy=remedy, residual_nats=residual)
+    if bool(long.any()) and bool(off.any()) and not bool((off & ~last)[long].any()):
+        words = f"only the last token of the responses is off in the {side}'s values: the one that ends them"
+        remedy = "Score the stop token like every other one; it is part of the response."
+        return Cause(code="last_token", words=words, remedy=remedy, residual_nats=residual)
+    if bool(long.any()) and not bool((off & first)[long].any()):
+        words = f"the first token of every response agrees and later ones do not: the {side} loses track of what was sampled before"
+        remedy = "Look at the key-value cache, position ids and attention mask of decoding, and at rows that share a cache line."
+        return Cause(code="cache", words=words, remedy=remedy, residual_nats=residual)
+    if rows_off <= 0.8 * rows_with:
+        words = (
+            f"{rows_with - rows_off} responses agree to the last token, {rows_off} do not: those hold other tokens or values than were "
+            "sampled (text encoded again, rows mixed up, part of them from other weights)"
+        )
+        remedy = "Store token ids and log-probabilities as sampled; text is derived from them and never encoded again."
+        return Cause(code="changed_rows", words=words, remedy=remedy, residual_nats=residual)
+    return None
+
+
+def _unknown(residual: float, side: str) -> Cause:
     return Cause(
-        code="retokenised",
-        words=f"{exact} responses agree to the last token, {wrong} do not ({late} of them agree at first): their stored tokens are "
-        "not those that were sampled, as after encoding the text again, or other weights sampled them",
-        remedy="Store the sampled token ids; text is derived from them and never encoded again.",
-        residual_nats=replay.difference.mean_nats,
+        code="unknown",
+        words=f"no usual fault (temperature, top-p, top-k, shift, prompt, precision, older weights, other rows) explains the {side}'s "
+        "values; sampler and trainer do not hold the same policy",
+        remedy="Compare weights digests (adapters merged?), configs and software versions of sampler and trainer.",
+        residual_nats=residual,
     )
+
+
+def _where(rows: Rows, replay: Replay, chosen: Sequence[int], names: Sequence[str]) -> str:
+    """The worst token, as a place to look at."""
+    if not chosen:
+        return ""
+    b = chosen[0]
+    t = int(torch.where(replay.mask[b], replay.gaps[b].abs(), -torch.ones(())).argmax())
+    stored, gap = float(rows.behaviour[b, t]), float(replay.gaps[b, t])
+    name = f"{names[b]}, " if names else ""
+    return f" (worst: {name}token {t}: stored {stored:.4g}, trainer {stored + gap:.4g})"

@@ -22,6 +22,7 @@ GATES: Final = (
     "signal",
     "rollouts",
     "replay",
+    "update",
     "watch_summary",
     "counts",
     "outcome",
@@ -81,8 +82,9 @@ class Gate:
     @property
     def sentence(self) -> str:
         """One line for people."""
-        value = "" if self.value is None else f" {self.value:.4g} {self.unit}"
-        bound = "" if self.threshold is None or self.value is None else f" (threshold {self.threshold:.4g})"
+        rule = self.unit == "broken rule"  # there is nothing to measure: the cause says it all
+        value = "" if self.value is None or rule else f" {self.value:.4g} {self.unit}"
+        bound = "" if self.threshold is None or not value else f" (threshold {self.threshold:.4g})"
         cause = f": {self.cause.rstrip('.')}." if self.cause else ""
         colon = ":" if value else ""
         return f"{self.name}{colon}{value}{bound}: {self.verdict}{cause}{' ' + self.remedy if self.remedy else ''}"

@@ -1,30 +1,33 @@
 """The gates of a run, in order, as the loops meet them. Every verdict is an event on the ledger."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
 from algorist.digest import JSON
 from algorist.errors import AdmissionRefused, AlgoristError, GateFailed
-from algorist.flow import Batch, Group, Problem
-from algorist.policy import weights
-from algorist.policy.build import copy_policy
-from algorist.policy.model import CausalPolicy
+from algorist.flow import Batch, Group, Outcome, Problem, Rollout, Update
+from algorist.flow import Verdict as Judged
 from algorist.problems.order import ProblemOrder
-from algorist.qualify import data, memory, policy_gates, replay, rollouts, routers, signal
+from algorist.qualify import canary, data, memory, policy_gates, rollouts, routers, signal
 from algorist.qualify.admit import measure_admission
+from algorist.qualify.agree import Agreement
+from algorist.qualify.agree import bounds_of as bounds_of
 from algorist.qualify.closing import counts_gate, outcome_gate, recorded
-from algorist.qualify.diagnose import Cause, Older, diagnose
 from algorist.qualify.gate import Gate, Verdict
-from algorist.qualify.replay import Bound
+from algorist.qualify.steps import Steps
 from algorist.qualify.subject import Subject
 from algorist.qualify.watch import Watch
-from algorist.record import commit, metrics
+from algorist.record import metrics
 from algorist.record.ledger import EventKind
+from algorist.stages.sample import attempt, judged, whole_groups
 from algorist.stages.session import Session
 from algorist.train.rows import Rows
-from algorist.train.trainer import Trainer
+from algorist.train.trainer import Assigned, Computed, Trainer
+from algorist.verify.item import Item
+from algorist.verify.pool import first_look
 
 Figures = dict[str, float | int | str | bool | None]
 
@@ -59,16 +62,6 @@ def timed(judge: Callable[[], Gate]) -> Gate:
     return replace(gate, wall={**gate.wall, "gate_s": round(time.monotonic() - started, 3)})
 
 
-def bounds_of(subject: Subject) -> list[Bound]:
-    """What replay must keep: the contract's bound and, for float32, the sharper one."""
-    assert subject.rl is not None, "replay belongs to RL"
-    cfg = subject.rl.replay
-    bounds = [Bound(statistic=cfg.statistic, nats=cfg.nats)]
-    if subject.policy.dtype == "float32":
-        bounds.append(Bound(statistic="mean", nats=min(cfg.nats, subject.cfg.float32.mean_nats)))
-    return bounds
-
-
 @final
 class RunGates:
     """What `algorist run` gives to the loops. See `stages.gates.Gates`."""
@@ -77,11 +70,11 @@ class RunGates:
         self.subject = subject
         self._watch = Watch(subject.cfg.watch)
         self._order = ProblemOrder([p.id for p in subject.task.train], seed=subject.seed)
-        tokenizer, size = subject.policy.tokenizer, int(subject.policy.model.config.vocab_size)
-        texts = [tokenizer.decode([i]) for i in range(min(size, len(tokenizer)))]
-        self._classes = replay.token_classes(texts, special=sorted(subject.task.stop_ids))
         self._problems: Mapping[str, Problem] = subject.task.by_id
         self._load = routers.Load(subject.policy)
+        self._agreement = Agreement(subject)
+        self._steps = Steps(subject)
+        self._shown: Counter[str] = Counter()
 
     # -- the moments ------------------------------------------------------------------------------------------------
 
@@ -111,32 +104,74 @@ class RunGates:
         self._watch.catch_up(metrics.read(session.folder.metrics) if session.folder.metrics.is_file() else [])
         session.listener.say("gates before training: all passed")
 
-    def before_update(self, session: Session, trainer: Trainer, batch: Batch, rows: Rows) -> Figures:
-        """The batch is what the contract says; its policy is the trainer's; the first one shows that there is a signal.
+    def after_sampling(
+        self,
+        session: Session,
+        sampler: Trainer,
+        index: int,
+        problems: Sequence[Problem],
+        groups: Sequence[Sequence[Rollout]],
+    ) -> None:
+        """The engine answered what it was asked, from the weights it should have, and no weight moved meanwhile."""
+        rl = self.subject.rl
+        if rl is None or rl.source == "dataset":  # worked solutions have no sampler that could be wrong
+            return
+        self._broken(
+            session,
+            sampler,
+            index,
+            rollouts.check_sampled(groups, self._promise(sampler, index), self._decode, index=index),
+        )
+        self._broken(session, sampler, index, self._repeated(index, problems))
+        self._steps.at_rest(session)
 
-        First is batch 0, and after an amendment the next batch: a new contract is judged on what is sampled under it.
+    def before_update(self, session: Session, sampler: Trainer, batch: Batch, rows: Rows) -> Figures:
+        """The policy is the trainer's, verdicts and rewards are those of their responses; the first batch has a signal.
+
+        In this order, so that a wrong sampler is never called a hard problem. First is batch 0, and after an amendment the
+        next batch: a new contract is judged on what is sampled under it.
         """
         rl = self.subject.rl
         assert rl is not None, "a batch comes from RL"
         known = recorded(session)
-        due = batch.index % rl.replay.every == 0 or "replay" not in known
-        self._check_rollouts(session, trainer, batch, thorough=due, first=batch.index == 0 or "rollouts" not in known)
-        contrast = signal.Contrast.of(batch.groups)
-        if batch.index == 0:
-            gate = policy_gates.parents_gate(self.subject, trainer.reference) if trainer.reference else None
-            if gate is not None and not gate.passed:
+        if batch.index == 0 and sampler.reference is not None:
+            gate = policy_gates.parents_gate(self.subject, sampler.reference)
+            if not gate.passed:
                 _append(session, gate)
                 refuse(session, [gate])
+        self._broken(session, sampler, batch.index, self._steps.same_rows(batch, rows))
+        if batch.index % rl.replay.every == 0 or "replay" not in known:
+            self._agreement.whole(session, sampler, batch, rows)
+        else:
+            self._agreement.watch(batch, rows)
+        self._check_paid(session, sampler, batch)
+        if "rollouts" not in known:  # later batches are checked too; only a broken rule is worth a line
+            _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED))
+        contrast = signal.Contrast.of(batch.groups)
         if batch.index == 0 or "signal" not in known:
-            self._check_signal(session, trainer, contrast, batch)
-        if due:
-            self._check_replay(session, trainer, batch, rows)
+            self._check_signal(session, sampler, contrast, batch)
+        self._steps.expect(batch)
         figures: Figures = {
             "groups/mixed_share": contrast.mixed_share,
             "response/duplicate_share": contrast.duplicate_share,
             "reward/spread_mean": contrast.reward_spread,
+            "reward/missing_share": contrast.error_share,
         }
         return figures | self._load.figures()
+
+    def before_step(self, session: Session, trainer: Trainer, assigned: Assigned, computed: Computed) -> None:
+        """Tokens, advantages, loss and gradients of one step are the contract's; no weight has moved."""
+        rl = self.subject.rl
+        if session.position.phase == "rl" and rl is not None and rl.source == "online":
+            self._agreement.step(session, trainer, computed)
+        self._steps.before(session, trainer, assigned, computed)
+
+    def after_step(self, session: Session, trainer: Trainer, update: Update) -> None:
+        """The weights moved as promised, or not at all where the update was skipped."""
+        self._steps.after(session, trainer, update)
+        rl = self.subject.rl
+        if not update.applied and session.position.phase == "rl" and rl is not None and rl.source == "online":
+            self._agreement.skipped(session, trainer)
 
     def after_batch(self, session: Session, trainer: Trainer, figures: Figures) -> None:
         """Watched figures; a rule that trips reports, pauses or stops as the recipe says."""
@@ -195,30 +230,64 @@ class RunGates:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _check_rollouts(self, session: Session, trainer: Trainer, batch: Batch, *, thorough: bool, first: bool) -> None:
+    def _promise(self, sampler: Trainer, index: int) -> rollouts.Promise:
         rl, task = self.subject.rl, self.subject.task
         assert rl is not None, "a batch comes from RL"
-        promise = rollouts.Promise(
-            problem_ids=tuple(self._order.at(batch.index, rl.prompts_per_batch)),
+        return rollouts.Promise(
+            seed=self.subject.seed,
+            problem_ids=tuple(self._order.at(index, rl.prompts_per_batch)),
             group_size=rl.group_size,
-            version=trainer.applied,
+            version=sampler.applied,
             prompts=self.subject.prompt_ids,
             stop_ids=task.stop_ids,
             response_tokens=rl.sampling.response_tokens,
             vocabulary=int(self.subject.policy.model.config.vocab_size),
             exact_reward=self.subject.reward_name == "exact",
         )
-        decode = self._decode if thorough else None
-        fault = rollouts.check(batch, promise, decode)
-        if fault is not None:
-            gate = Gate(
-                name="rollouts", value=1, threshold=0, unit="broken rule", verdict=Verdict.FAILED, cause=fault.words,
-                remedy=fault.remedy, figures={"code": fault.code, "batch": batch.index},
-            )  # fmt: skip
-            _append(session, gate)
-            raise GateFailed(gate.sentence)
-        if first:  # later batches are checked too; only a broken rule is worth a line
-            _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED))
+
+    def _repeated(self, index: int, problems: Sequence[Problem]) -> rollouts.Fault | None:
+        """Every problem once before any a second time, counted since this process took over."""
+        self._shown.update(p.id for p in problems)
+        most = max(self._shown.values())
+        known = len(self._order.ids)
+        if most <= 1 + -(-self._shown.total() // known) or most <= 2:
+            return None
+        often = next(p for p, count in self._shown.items() if count == most)
+        return rollouts.Fault(
+            code="problems",
+            words=f"batch {index}: every problem must be shown before any is shown again: problem {often} was shown {most} times among "
+            f"{self._shown.total()} prompts, and there are {known} problems",
+            remedy="Take the order from problems.order, with the number of the batch.",
+        )
+
+    def _broken(self, session: Session, sampler: Trainer, index: int, fault: rollouts.Fault | None) -> None:
+        """End the run where a rule of the batch does not hold."""
+        if fault is None:
+            return
+        gate = Gate(
+            name="rollouts", value=1, threshold=0, unit="broken rule", verdict=Verdict.FAILED, cause=fault.words,
+            remedy=fault.remedy, figures={"code": fault.code, "batch": index},
+        )  # fmt: skip
+        _append(session, gate)
+        raise GateFailed(gate.sentence)
+
+    def _check_paid(self, session: Session, sampler: Trainer, batch: Batch) -> None:
+        """Verdicts against a second look at every response, and known answers to the problems of this batch."""
+        subject = self.subject
+        fault = rollouts.check_paid(batch, self._promise(sampler, batch.index), self._second_look)
+        self._broken(session, sampler, batch.index, fault)
+        asked = [self._problems[g.problem_id] for g in batch.groups]
+        self._broken(session, sampler, batch.index, canary.misjudged(subject, asked))
+
+    def _second_look(self, rollout: Rollout) -> tuple[str, Outcome] | None:
+        """Judged here and alone, without the pool; None where that would need a proof."""
+        problem = self._problems[rollout.problem_id]
+        item = Item(
+            gold=problem.gold, response=rollout.text, kind=problem.kind, truncated=rollout.truncated,
+            answer_format=self.subject.task.answer_format,
+        )  # fmt: skip
+        seen = first_look(item)
+        return (problem.gold, seen.verdict) if isinstance(seen, Judged) else None
 
     def _decode(self, ids: Iterable[int]) -> str:
         text: str = self.subject.policy.tokenizer.decode(list(ids), skip_special_tokens=True)
@@ -231,6 +300,11 @@ class RunGates:
             groups += self.sample_groups(cfg.prompts, trainer.applied, skip=len(groups), first=batch.index)
             contrast = signal.Contrast.of(groups)
         gate = signal.judge(contrast, minimum=cfg.minimum_useful_share, refuse=cfg.action == "refuse")
+        if gate.cause:
+            gate = replace(gate, cause=gate.cause + signal.example(groups, self._problems))
+        doubt = signal.against_golds(groups, self._problems)
+        if doubt:
+            session.listener.say(f"signal: {doubt}")
         _append(session, gate)
         if not gate.passed:
             refuse(session, [gate])
@@ -247,95 +321,26 @@ class RunGates:
         if not chosen:
             return []
         prompts = [task.prompts[p.id] for p in chosen]
-        made = self.subject.engine.generate(
-            prompts, num_samples=rl.group_size, plan=self.subject.plan, policy_version=version, seed=self.subject.seed,
-            salt=f"batch-{first}",
+        size = rl.group_size
+        made = attempt(
+            "the engine must answer every prompt",
+            "signal",
+            lambda: self.subject.engine.generate(
+                prompts, num_samples=size, plan=self.subject.plan, policy_version=version, seed=self.subject.seed,
+                salt=f"batch-{first}",
+            ),
         )  # fmt: skip
-        groups = []
-        for problem, group in zip(chosen, made, strict=True):
-            asked = [problem] * len(group)
-            verdicts = task.grade(asked, group)
-            groups.append(
-                Group(
-                    problem_id=problem.id,
-                    rollouts=tuple(group),
-                    verdicts=tuple(verdicts),
-                    rewards=tuple(task.pay(asked, group, verdicts)),
-                )
+        whole_groups(made, chosen, size, "signal")
+        verdicts, rewards = judged(task, chosen, made, "signal")
+        return [
+            Group(
+                problem_id=problem.id,
+                rollouts=tuple(group),
+                verdicts=tuple(verdicts[i * size : (i + 1) * size]),
+                rewards=tuple(rewards[i * size : (i + 1) * size]),
             )
-        return groups
-
-    def _check_replay(self, session: Session, trainer: Trainer, batch: Batch, rows: Rows) -> None:
-        rl = self.subject.rl
-        assert rl is not None, "replay belongs to RL"
-        started = time.monotonic()
-        logp, _ = trainer.score(rows, rows.mask.any(1))
-        found = replay.measure(rows, logp, self._classes)
-        bounds = bounds_of(self.subject)
-        broken = found.over(bounds)
-        cause: Cause | None = None
-        if broken:
-            cause = diagnose(
-                trainer.policy, rows, found, temperature=rl.sampling.temperature,
-                prompts=self._other_prompts(batch), older=self._older(session),
-            )  # fmt: skip
-        payload: dict[str, JSON] = {
-            "batch": batch.index,
-            "statistic": rl.replay.statistic,
-            "bound_nats": rl.replay.nats,
-            "bounds": [{"statistic": b.statistic, "nats": b.nats} for b in bounds],
-            **found.payload(),
-            "passed": not broken,
-            "cause": "" if cause is None else cause.code,
-        }
-        wall: dict[str, JSON] = {"replay_s": round(time.monotonic() - started, 3)}
-        session.ledger.append(EventKind.REPLAY_CHECK, policy_version=trainer.applied, payload=payload, wall=wall)
-        if cause is not None:
-            d, bound = found.difference, broken[0]
-            raise GateFailed(
-                f"replay: the trainer must agree with the sampler on stored tokens to {bound.nats:g} nats ({bound.statistic} per "
-                f"token), batch {batch.index} has mean {d.mean_nats:.4g}, p99 {d.p99_nats:.4g}, max {d.max_nats:.4g} over "
-                f"{d.num_tokens} tokens. Cause: {cause.words}. {cause.remedy}"
-            )
-
-    def _other_prompts(self, batch: Batch) -> dict[str, list[tuple[int, ...]]]:
-        """Other ways of writing the prompt of each row, to find out which one the sampler saw."""
-        tokenizer, renderer = self.subject.policy.tokenizer, self.subject.renderer
-        ids = [r.prompt_ids for g in batch.groups for r in g.rollouts]
-        asked = [self._problems[r.problem_id] for g in batch.groups for r in g.rollouts]
-        others = {
-            "without its first token": [x[1:] for x in ids],
-            "without its last token": [x[:-1] for x in ids],
-            "the bare question": [tuple(tokenizer.encode(p.question, add_special_tokens=False)) for p in asked],
-        }
-        if tokenizer.bos_token_id is not None:
-            others["with a beginning-of-sequence token before it"] = [(tokenizer.bos_token_id, *x) for x in ids]
-        if tokenizer.chat_template and renderer.cfg.template != "chat":
-            others["the tokenizer's chat template"] = [
-                tuple(
-                    tokenizer.encode(
-                        tokenizer.apply_chat_template(
-                            [{"role": "user", "content": p.question}], tokenize=False, add_generation_prompt=True
-                        ),
-                        add_special_tokens=False,
-                    )
-                )
-                for p in asked
-            ]
-        return others
-
-    def _older(self, session: Session) -> list[Older]:
-        """Weights of the run's checkpoints, newest first."""
-
-        def load(path: object) -> CausalPolicy:
-            policy = copy_policy(self.subject.policy)
-            weights.load_state(policy, path / "weights.safetensors")  # type: ignore[operator]
-            return policy
-
-        found = reversed(commit.numbered(session.folder.checkpoints))
-        older = [Older(name=f"checkpoint {p.name}", load=lambda p=p: load(p)) for p in found]  # type: ignore[misc]
-        start = self.subject.start
-        return older if start is None else [*older, Older(name="the start of the run", load=start)]
+            for i, (problem, group) in enumerate(zip(chosen, made, strict=True))
+        ]
 
     def _check_resident(self, session: Session, cap: float) -> None:
         probe = memory.probe_for(self.subject.policy, self.subject.cfg.memory)

@@ -33,15 +33,20 @@ def token_logp(
     policy: CausalPolicy, prompt: Sequence[int], response: Sequence[int], variant: Variant
 ) -> Float[Tensor, "T"]:
     """log p(y_t | x, y_<t) in nats under the variant's distribution; -inf where a mask excludes the token."""
-    logits = response_logits(policy, prompt, response, variant)
+    logp = variant_logp(response_logits(policy, prompt, response, variant), variant)
+    target = torch.tensor(list(response), device=logp.device)
+    return logp.gather(-1, target[:, None]).squeeze(-1).float().cpu()
+
+
+def variant_logp(logits: Float[Tensor, "T V"], variant: Variant) -> Float[Tensor, "T V"]:
+    """The whole distribution that a variant makes of logits; -inf where a mask excludes a token."""
     logp = torch.log_softmax(logits / variant.temperature, dim=-1)
     if variant.top_k is not None and variant.top_k < logp.shape[-1]:
         floor = logp.topk(variant.top_k, dim=-1).values[:, -1:]
         logp = torch.log_softmax(logp.masked_fill(logp < floor, -torch.inf), dim=-1)
     if variant.top_p < 1.0:
         logp = torch.log_softmax(logp.masked_fill(~top_p_mask(logp, variant.top_p), -torch.inf), dim=-1)
-    target = torch.tensor(list(response), device=logp.device)
-    return logp.gather(-1, target[:, None]).squeeze(-1).float().cpu()
+    return logp
 
 
 @torch.no_grad()

@@ -24,6 +24,9 @@ from algorist.rollout.local import LocalEngine
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
 
+_STEP = 10.0
+"""Most that one update may move a typical weight, as a multiple of its size."""
+
 
 def freeze(policy: CausalPolicy, cfg: ParametersConfig) -> int:
     """Stop the gradient of every parameter that a pattern names; returns how many were frozen.
@@ -49,10 +52,10 @@ def freeze(policy: CausalPolicy, cfg: ParametersConfig) -> int:
 
 def parameters_gate(subject: Subject) -> Gate:
     """The trainable set is the declared one; routers of a mixture are counted, frozen or not."""
-    model, patterns = subject.policy.model, subject.cfg.parameters.frozen
-    declared = {n for n, _ in model.named_parameters() if any(fnmatch.fnmatchcase(n, p) for p in patterns)}
+    model = subject.policy.model
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
-    strays = sorted(declared ^ frozen)
+    strays = stray_parameters(subject.policy, subject.cfg.parameters)
+    broken = _not_finite(subject.policy) or _rate(subject)
     routers = router_parameters(subject.policy)
     figures: dict[str, JSON] = {
         "parameters": subject.policy.num_parameters(),
@@ -65,6 +68,11 @@ def parameters_gate(subject: Subject) -> Gate:
     trainable = [n for n in routers if n not in frozen]
     cause = ""
     verdict = Verdict.PASSED
+    if broken:
+        return Gate(
+            name="parameters", value=1, threshold=0, unit="broken rule", verdict=Verdict.FAILED, cause=broken[0],
+            remedy=broken[1], figures=figures,
+        )  # fmt: skip
     if strays:
         side = "frozen, and no pattern says so" if strays[0] in frozen else "declared frozen, and would be trained"
         cause, verdict = (
@@ -84,6 +92,61 @@ def parameters_gate(subject: Subject) -> Gate:
         name="parameters", value=len(strays), threshold=0, unit="parameters off the declared set", verdict=verdict,
         cause=cause, remedy=remedy, figures=figures,
     )  # fmt: skip
+
+
+def stray_parameters(policy: CausalPolicy, cfg: ParametersConfig) -> list[str]:
+    """Parameters that are frozen and not declared so, or declared frozen and trained."""
+    named = policy.model.named_parameters()
+    declared = {n for n, _ in policy.model.named_parameters() if any(fnmatch.fnmatchcase(n, p) for p in cfg.frozen)}
+    return sorted(declared ^ {n for n, p in named if not p.requires_grad})
+
+
+def _not_finite(policy: CausalPolicy) -> tuple[str, str] | None:
+    """(cause, remedy) of weights that are not numbers."""
+    for name, p in policy.model.named_parameters():
+        if not bool(torch.isfinite(p).all()):
+            count = int((~torch.isfinite(p)).sum())
+            return (
+                f"every weight must be a finite number: {name} holds {count} that are not",
+                "The checkpoint is damaged: take an earlier one, or copy it again.",
+            )
+    return None
+
+
+def _rate(subject: Subject) -> tuple[str, str] | None:
+    """(cause, remedy) of a rate that replaces the weights in one update, or that float32 cannot add to them.
+
+    Adam moves each weight by about the rate, whatever the gradient; decay by rate times weight_decay of itself.
+    """
+    sizes = [float(p.detach().pow(2).mean().sqrt()) for p in subject.policy.model.parameters() if p.ndim >= 2]
+    size = sorted(sizes)[len(sizes) // 2] if sizes else 1.0
+    stages = {
+        "sft": None if subject.sft is None else subject.sft.optimizer,
+        "rl": None if subject.rl is None else subject.rl.optimizer,
+    }
+    for stage, cfg in stages.items():
+        if cfg is None:
+            continue
+        step = cfg.lr / max(size, 1e-12)
+        if step > _STEP:
+            return (
+                f"{stage}.optimizer.lr {cfg.lr:g} moves each weight by about {cfg.lr:g} in one update, and a typical weight is "
+                f"{size:.2g}: nothing of the policy would be left",
+                f"Lower {stage}.optimizer.lr; 1e-6 to 1e-4 is usual, and no more than {size / 10:.1g} here.",
+            )
+        if step < 1e-7:
+            return (
+                f"{stage}.optimizer.lr {cfg.lr:g} is lost when it is added to a typical weight of {size:.2g} in float32: nothing "
+                "would be learned",
+                f"Raise {stage}.optimizer.lr; 1e-6 to 1e-4 is usual.",
+            )
+        if cfg.lr * cfg.weight_decay > 0.1:
+            return (
+                f"{stage}.optimizer.weight_decay {cfg.weight_decay:g} at rate {cfg.lr:g} takes {cfg.lr * cfg.weight_decay:.0%} off every "
+                "weight in one update",
+                f"Lower {stage}.optimizer.weight_decay; 0 to 0.1 is usual.",
+            )
+    return None
 
 
 def router_parameters(policy: CausalPolicy) -> list[str]:

@@ -1,14 +1,16 @@
 """Whether the rewards can teach anything: groups with unequal rewards are the only ones a baseline method learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from algorist.digest import JSON
 from algorist.evaluate.statistics import wilson
-from algorist.flow import Finish, Group, Outcome
+from algorist.flow import Finish, Group, Outcome, Problem
 from algorist.qualify.gate import Gate, Verdict
 
 _DOMINANT = 0.5
+_AGREE, _DOUBT = 4, 0.2
+"""Responses that must agree, and the share of such groups that is worth a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,11 @@ class Contrast:
     unsupported_share: float
     """Responses without a readable answer."""
     error_share: float
-    """Responses the verifier failed on, or without a reward."""
+    """Responses without a reward, whoever failed."""
+    engine_share: float
+    """Of all responses, those the engine failed on."""
+    verifier_share: float
+    """Of all responses, those the verifier failed on."""
     stopped_share: float
     duplicate_share: float
     """Responses equal to an earlier one of their group."""
@@ -60,6 +66,8 @@ class Contrast:
             truncated_share=sum(r.truncated for r in rollouts) / B,
             unsupported_share=sum(v.verdict is Outcome.UNSUPPORTED for v in verdicts) / B,
             error_share=sum(r.value is None for g in groups for r in g.rewards) / B,
+            engine_share=sum(r.finish is Finish.ERROR for r in rollouts) / B,
+            verifier_share=sum(v.verdict is Outcome.ERROR for v in verdicts) / B,
             stopped_share=sum(r.finish is Finish.STOP for r in rollouts) / B,
             duplicate_share=(len(rollouts) - distinct) / B,
             reward_mean=sum(values) / max(1, len(values)),
@@ -86,6 +94,8 @@ class Contrast:
             "truncated_share": self.truncated_share,
             "unsupported_share": self.unsupported_share,
             "error_share": self.error_share,
+            "engine_share": self.engine_share,
+            "verifier_share": self.verifier_share,
             "stopped_share": self.stopped_share,
             "duplicate_share": self.duplicate_share,
             "reward_mean": self.reward_mean,
@@ -97,10 +107,18 @@ class Contrast:
 def why_flat(contrast: Contrast) -> tuple[str, str]:
     """(dominating cause, remedy) of missing contrast, in words."""
     if contrast.error_share > _DOMINANT:
-        return (
-            f"{contrast.error_share:.0%} of the responses have no reward: the verifier or the reward fails on them",
-            "Look at reward_error in the rollouts; raise reward.deadline_s or repair the reward.",
-        )
+        words = f"{contrast.error_share:.0%} of the responses have no reward: "
+        if contrast.engine_share > 0.5 * contrast.error_share:
+            return (
+                f"{words}the engine fails on them (the policy's logits are not finite, or the sampler gave up)",
+                "Look for weights that are not finite, for a dtype that overflows, and into the engine's log.",
+            )
+        if contrast.verifier_share > 0.5 * contrast.error_share:
+            return (
+                f"{words}the verifier fails on them",
+                "Look at the reasons in the rollouts; raise reward.deadline_s or reward.workers.",
+            )
+        return f"{words}the reward fails on them", "Look at reward_error in the rollouts, and repair the reward."
     if contrast.truncated_share > _DOMINANT:
         never = contrast.stopped_share == 0.0
         return (
@@ -127,6 +145,40 @@ def why_flat(contrast: Contrast) -> tuple[str, str]:
     return (
         f"no response is right in {contrast.all_wrong} of {contrast.groups} groups: the problems are too hard",
         "Give easier problems, a larger group, or supervised fine-tuning first (sft).",
+    )
+
+
+def example(groups: Sequence[Group], problems: Mapping[str, Problem]) -> str:
+    """One group without contrast, as a person would want to see it first; '' where there is none."""
+    flat = next((g for g in groups if g.flat and g.problem_id in problems), None)
+    if flat is None:
+        return ""
+    problem = problems[flat.problem_id]
+    texts = list(dict.fromkeys(r.text for r in flat.rollouts))[:3]
+    shown = ", ".join(repr(t if len(t) <= 60 else f"...{t[-57:]}") for t in texts)
+    return f" (for example {problem.question[-80:]!r}, gold {problem.gold!r}, responses {shown})"
+
+
+def against_golds(groups: Sequence[Group], problems: Mapping[str, Problem]) -> str:
+    """Problems whose responses all agree on an answer that is not the gold: a confident policy, or a wrong gold."""
+    odd = []
+    for group in groups:
+        answers = {v.extracted for v in group.verdicts}
+        wrong = all(v.verdict is Outcome.WRONG for v in group.verdicts)
+        if (
+            len(group.verdicts) >= _AGREE
+            and wrong
+            and len(answers) == 1
+            and "" not in answers
+            and group.problem_id in problems
+        ):
+            odd.append((problems[group.problem_id], answers.pop()))
+    if len(odd) < _DOUBT * max(1, len(groups)):
+        return ""
+    problem, answer = odd[0]
+    return (
+        f"in {len(odd)} of {len(groups)} groups all responses agree on an answer that is not the gold (first: {problem.question[-60:]!r}, "
+        f"gold {problem.gold!r}, answered {answer!r}). Check a few golds: wrong ones teach wrong answers"
     )
 
 

@@ -36,6 +36,10 @@ CAUSES: Final[Mapping[str, tuple[str, str]]] = {
         "the verifier fails on many responses: deadline, memory, or hostile answers",
         "Look at the reasons in the rollouts; raise reward.deadline_s or reward.workers.",
     ),
+    "reward/missing_share": (
+        "many responses have no reward: the engine fails on rows, or the reward raises or is not finite",
+        "Look at reward_error in the rollouts. Rows that fail leave their groups; if they fail for what they say, training is biased.",
+    ),
     "kl/ref_nats": (
         "the policy has moved far from its reference",
         "Raise beta, lower rl.optimizer.lr, or reset the reference (rl.reference.reset_every).",

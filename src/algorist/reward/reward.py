@@ -9,16 +9,20 @@ import importlib.metadata
 import inspect
 import math
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 
 from algorist.digest import file_digest
-from algorist.errors import InputError
+from algorist.errors import GateFailed, InputError
 from algorist.flow import Finish, Outcome, Problem, Reward, Rollout, Verdict
+from algorist.patience import Overdue, patience
 
 RewardFunction = Callable[[Problem, Rollout, Verdict], float | Reward]
 """(problem, rollout, verdict) -> reward. An exception or a non-finite value is a typed outcome, never a 0."""
 
 ENTRY_POINTS = "algorist.rewards"
+PATIENCE_S = 60.0
+"""A reward that has not answered by then hangs: the run ends instead of waiting for ever."""
 
 
 def exact(problem: Problem, rollout: Rollout, verdict: Verdict) -> Reward:
@@ -62,6 +66,8 @@ def resolve(name: str, *, plugin: str | None = None) -> RewardFunction:
 def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict: Verdict) -> Reward:
     """The reward of one rollout; whatever goes wrong inside becomes a reward without a value, with its cause.
 
+    Raises GateFailed where the function does not answer within `PATIENCE_S` (on the main thread, where it can be stopped).
+
     >>> p = Problem(id="p", question="1+1?", gold="2", source="s")
     >>> r = Rollout(problem_id="p", sample=0, prompt_ids=(1,), token_ids=(), behaviour_logp=(), policy_version=(),
     ...             loss_mask=(), finish=Finish.STOP, text="", seed=0)
@@ -71,12 +77,18 @@ def apply(function: RewardFunction, problem: Problem, rollout: Rollout, verdict:
     if rollout.finish is Finish.ERROR:
         return Reward(value=None, error="rollout: the engine failed on this row")
     try:
-        result: object = function(problem, rollout, verdict)  # a user's function may return anything
-    except Exception as error:  # noqa: BLE001 - the boundary to a user's function: any exception is data about one rollout
+        with patience(PATIENCE_S, f"problem {problem.id}, sample {rollout.sample}"):
+            result: object = function(problem, rollout, verdict)  # a user's function may return anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to a user's function: any end of it is data about one rollout
         return Reward(value=None, error=f"reward: {type(error).__name__}: {error}")
+    except Overdue as overdue:
+        raise GateFailed(
+            f"reward: the reward function must answer within {PATIENCE_S:g} s: it hangs on {overdue}. Give it a limit of its own "
+            "after which it returns a Reward without a value."
+        ) from overdue
     if isinstance(result, Reward):
         reward = result
-    elif isinstance(result, bool | int | float):
+    elif isinstance(result, Real):
         reward = Reward(value=float(result), parts={"reward": float(result)})
     else:
         return Reward(value=None, error=f"reward: must return a number or a Reward, got {type(result).__name__}")

@@ -54,7 +54,9 @@ class ReplayConfig(Config):
     statistic: Literal["mean", "p99", "max"] = Field(
         default="mean", description="Which statistic of the differences is bounded."
     )
-    nats: float = Field(default=0.02, gt=0.0, description="Its bound, in nats per token.")
+    nats: float = Field(
+        default=0.02, gt=0.0, le=1.0, description="Its bound, in nats per token; more than 1 would hold nothing."
+    )
     every: int = Field(default=10, ge=1, description="Checked at update 0 and every so many batches.")
 
 

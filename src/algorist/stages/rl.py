@@ -5,7 +5,7 @@ for each batch: problems -> prompts -> rollouts -> verdicts -> rewards -> advant
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ import torch
 
 from algorist.digest import JSON, file_digest
 from algorist.errors import GateFailed
-from algorist.flow import Batch, Group, Problem, Reward, Rollout, Update, Verdict
+from algorist.flow import Batch, Problem, Update
 from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
 from algorist.problems.order import ProblemOrder
@@ -24,22 +24,13 @@ from algorist.stages.config import RLConfig
 from algorist.stages.figures import batch_figures, headline, number, why_flat
 from algorist.stages.gates import Figures
 from algorist.stages.offline import engine_for, keep_start, keeps_start
+from algorist.stages.sample import Sampled, Unanswered, sample_batch
 from algorist.stages.session import Session
 from algorist.stages.task import Task
 from algorist.stages.worth import judge
-from algorist.train.rows import Rows
 from algorist.train.trainer import Assigned, Trainer
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """A batch fresh from the engine, with what it took."""
-
-    batch: Batch
-    rollout_s: float
-    verify_s: float
 
 
 def train_rl(
@@ -69,16 +60,21 @@ def train_rl(
     session.listener.begin("rl", cfg.updates)
     for index in range(session.position.batches, cfg.updates):
         problems = [by_id[i] for i in order.at(index, cfg.prompts_per_batch)]
-        sampled = sample_batch(
-            problems,
-            task,
-            engine,
-            plan,
-            index=index,
-            group_size=cfg.group_size,
-            version=sampler.applied,
-            seed=session.seed,
-        )
+        try:
+            sampled = sample_batch(
+                problems,
+                task,
+                engine,
+                plan,
+                index=index,
+                group_size=cfg.group_size,
+                version=sampler.applied,
+                seed=session.seed,
+                look=partial(session.gates.after_sampling, session, sampler, index, problems),
+            )
+        except Unanswered as error:
+            session.ledger.append(EventKind.GATE, policy_version=trainer.applied, payload=error.payload())
+            raise
         before = trainer.applied
         figures = train_batch(session, cfg, task, trainer, sampler, sampled)
         session.metrics.append(figures)
@@ -141,34 +137,6 @@ def reset_reference(session: Session, trainer: Trainer) -> None:
     session.listener.say(f"reference policy reset after {trainer.applied} updates")
 
 
-def sample_batch(
-    problems: Sequence[Problem],
-    task: Task,
-    engine: RolloutEngine,
-    plan: SamplingPlan,
-    *,
-    index: int,
-    group_size: int,
-    version: int,
-    seed: int,
-) -> Sampled:
-    """Problems to groups: rollouts of the present policy, their verdicts and rewards."""
-    started = time.monotonic()
-    prompts = [task.prompts[p.id] for p in problems]
-    groups = engine.generate(
-        prompts, num_samples=group_size, plan=plan, policy_version=version, seed=seed, salt=f"batch-{index}"
-    )
-    sampled = time.monotonic()
-    rollouts = [r for group in groups for r in group]
-    asked = [p for p, group in zip(problems, groups, strict=True) for _ in group]
-    verdicts = task.grade(asked, rollouts)
-    rewards = task.pay(asked, rollouts, verdicts)
-    batch = Batch(
-        index=index, policy_version=version, groups=_grouped(problems, rollouts, verdicts, rewards, group_size)
-    )
-    return Sampled(batch=batch, rollout_s=sampled - started, verify_s=time.monotonic() - sampled)
-
-
 def train_batch(
     session: Session, cfg: RLConfig, task: Task, trainer: Trainer, sampler: Trainer, sampled: Sampled
 ) -> Figures:
@@ -179,7 +147,7 @@ def train_batch(
     worth = judge(sampled.batch, cfg, problems, decode, hidden=task.stop_ids)
     batch, rows = worth.batch, worth.rows
     assigned = trainer.assign(rows, step_ends=worth.step_ends, step_rewards=worth.step_rewards, quality=worth.quality)
-    digest = _store(session, batch, problems, rows, assigned.credit.advantage, assigned.credit.mask)
+    digest = _store(session, batch, problems, assigned)
     figures = batch_figures(batch, rows) | worth.figures
     session.ledger.append(
         EventKind.ROLLOUT_BATCH,
@@ -237,48 +205,29 @@ def after_batch(session: Session, cfg: RLConfig, figures: Figures) -> None:
 # -- inside ---------------------------------------------------------------------------------------------------------
 
 
-def _grouped(
-    problems: Sequence[Problem],
-    rollouts: Sequence[Rollout],
-    verdicts: Sequence[Verdict],
-    rewards: Sequence[Reward],
-    size: int,
-) -> tuple[Group, ...]:
-    return tuple(
-        Group(
-            problem_id=problem.id,
-            rollouts=tuple(rollouts[i * size : (i + 1) * size]),
-            verdicts=tuple(verdicts[i * size : (i + 1) * size]),
-            rewards=tuple(rewards[i * size : (i + 1) * size]),
-        )
-        for i, problem in enumerate(problems)
-    )
-
-
-def _store(
-    session: Session,
-    batch: Batch,
-    problems: Mapping[str, Problem],
-    rows: Rows,
-    advantage: torch.Tensor,
-    mask: torch.Tensor,
-) -> str:
-    """Rollouts with their advantages (one per row, and one per token where they differ); returns the file's digest."""
+def _store(session: Session, batch: Batch, problems: Mapping[str, Problem], assigned: Assigned) -> str:
+    """Rollouts with their advantages (one per row, and one per token where they differ) and what the trainer scored them
+    with, so that loss and advantage can be computed again from the file; returns the file's digest."""
     path = store.batch_path(session.folder.rollouts, batch.index)
+    advantage, mask = assigned.credit.advantage, assigned.credit.mask
+    sizes, lengths = [len(g.rollouts) for g in batch.groups], [len(response) for _, response in assigned.rows.tokens]
     by_row: list[float | None] = []
-    by_token: list[list[float] | None] = []
     constant = True
-    for b, (_, response) in enumerate(rows.tokens):
+    for b in range(len(lengths)):
         values = advantage[b][mask[b]]
         by_row.append(float(values[0]) if len(values) else None)
-        by_token.append(advantage[b, : len(response)].tolist())
         constant = constant and (not len(values) or bool((values == values[0]).all()))
-    size = [len(g.rollouts) for g in batch.groups]
+
+    def per_token(numbers: torch.Tensor) -> store.PerToken:
+        return _split([row[:n].tolist() for row, n in zip(numbers, lengths, strict=True)], sizes)
+
+    scored = {"logp_old": assigned.logp_old, "logp_ref": assigned.logp_ref, "value": assigned.value_old}
     store.write(
         path,
         batch,
-        _split(by_row, size),
-        token_advantages=None if constant else _split(by_token, size),
+        _split(by_row, sizes),
+        token_advantages=None if constant else per_token(advantage),
+        scores={name: per_token(numbers) for name, numbers in scored.items() if numbers is not None},
         problems=problems,
     )
     return file_digest(path)
@@ -299,7 +248,9 @@ def _epochs(session: Session, trainer: Trainer, assigned: Assigned, batch: Batch
     """
     for epoch in range(trainer.epochs):
         started = time.monotonic()
-        update, difference = trainer.step(assigned, batch=batch.index)
+        look = partial(session.gates.before_step, session, trainer, assigned)
+        update, difference = trainer.step(assigned, batch=batch.index, look=look)
+        session.gates.after_step(session, trainer, update)  # a step that went wrong is never counted as applied
         payload: dict[str, JSON] = {"stage": "rl", "batch": batch.index, "epoch": epoch, "lr": update.lr}
         if update.applied:
             payload |= {name: update.metrics[name] for name in ("loss", "grad_norm", "tokens/trained")}

@@ -190,6 +190,11 @@ class Session:
         file = self.restored / "moments.safetensors"
         if file.exists():
             load_moments(self.policy, trainer.optimizer, load_file(file))
+        elif trainer.applied:
+            raise ResumeMismatch(
+                f"{self.restored}: must hold the optimizer's moments (moments.safetensors) of its {trainer.applied} updates: they are "
+                "missing, and going on without them is another run. Put the file back, or start a new run from the weights."
+            )
         self.restored = None
 
     def check_stop(self, trainer: Trainer | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from algorist.digest import JSON
+from algorist.errors import GateFailed
 from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
 from algorist.policy.model import Row
@@ -14,7 +15,7 @@ from algorist.seeds import permutation
 from algorist.stages.config import SFTConfig
 from algorist.stages.session import Session
 from algorist.train import rows as rows_of
-from algorist.train.trainer import Trainer
+from algorist.train.trainer import Assigned, Computed, Trainer
 
 
 def train_sft(session: Session, cfg: SFTConfig, targets: Sequence[Row]) -> None:
@@ -41,9 +42,15 @@ def train_sft(session: Session, cfg: SFTConfig, targets: Sequence[Row]) -> None:
         chosen = [targets[i] for i in plan[step]]
         rows = rows_of.from_targets(chosen)
         declared = sum(len(response) for _, response in chosen)
-        update, _ = trainer.step(trainer.assign(rows), batch=step)
+        assigned = trainer.assign(rows)
+
+        def look(computed: Computed, step: int = step, assigned: Assigned = assigned, declared: int = declared) -> None:
+            _whole_targets(computed, step, declared)
+            session.gates.before_step(session, trainer, assigned, computed)
+
+        update, _ = trainer.step(assigned, batch=step, look=look)
         trained = int(update.metrics.get("tokens/with_gradient", 0))
-        assert not update.applied or trained == declared, f"SFT must train {declared} target tokens, trained {trained}"
+        session.gates.after_step(session, trainer, update)  # a step that went wrong is never counted as applied
         seconds = time.monotonic() - started
         kind = EventKind.UPDATE_APPLIED if update.applied else EventKind.UPDATE_SKIPPED
         payload: dict[str, JSON] = {
@@ -76,6 +83,15 @@ def train_sft(session: Session, cfg: SFTConfig, targets: Sequence[Row]) -> None:
         if session.due() or step + 1 == len(plan):
             session.save(trainer)
         session.check_stop(trainer)
+
+
+def _whole_targets(computed: Computed, step: int, declared: int) -> None:
+    trained = int(computed.scored.sum())
+    if trained != declared:
+        raise GateFailed(
+            f"sft: step {step} must train all {declared} tokens of its targets (the answer and the token that ends it; no prompt, "
+            f"no padding): it would train {trained}. Repair the loss mask; no weight of this step has moved."
+        )
 
 
 def batches(cfg: SFTConfig, targets: Sequence[Row], seed: int) -> list[list[int]]:

@@ -1,8 +1,8 @@
 """Loss to update: one optimizer step over the rows of a batch. Knows methods only through `objective.spec.Method`."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -61,15 +61,45 @@ class Assigned:
     """Of the value head before the first step, where there is one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A policy's view of stored tokens; 0 where nothing was scored."""
+
+    logp: Float[Tensor, "B T"]
+    """Log-probabilities in nats."""
+    below: Float[Tensor, "B T"]
+    """Probability of all token ids below the stored one: where its draw by inverse CDF begins."""
+    value: Float[Tensor, "B T"] | None
+    """Of the value head, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """What a step has computed before any weight moves. Gradients lie in the parameters' `.grad`, not clipped yet."""
+
+    loss: float
+    """Summed over all micro-batches."""
+    logp: Float[Tensor, "B T"]
+    """Log-probabilities in nats of the rows with gradient under the policy before the step; 0 elsewhere."""
+    below: Float[Tensor, "B T"]
+    """As in `Scored`, of the same tokens."""
+    scored: Bool[Tensor, "B T"]
+    """True where `logp` holds one."""
+    difference: Difference
+    """To the stored behaviour log-probabilities, over `scored`."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Sums:
     """What one pass over the micro-batches adds up."""
 
+    logp: Float[Tensor, "B T"]
+    below: Float[Tensor, "B T"]
+    scored: Bool[Tensor, "B T"]
     loss: float = 0.0
     entropy: float = 0.0
     ref_kl: float = 0.0
     tokens: int = 0
-    gaps: list[Tensor] = field(default_factory=list)
 
 
 @final
@@ -120,10 +150,11 @@ class Trainer:
         every = rows.mask.any(1)
         old, value, ref = None, None, None
         if needs - {"step_rewards"} or self.epochs > 1:
-            old, value = self._score(self.policy, rows, every)
+            scored = self._score(self.policy, rows, every)
+            old, value = scored.logp, scored.value
         if "logp_ref" in needs:
             assert self.reference is not None, f"{self.method.name} needs a reference policy"
-            ref = self._score(self.reference, rows, every)[0]
+            ref = self._score(self.reference, rows, every).logp
         inputs = CreditInput(
             rewards=rows.reward,
             group=rows.group,
@@ -140,12 +171,14 @@ class Trainer:
         credit = self.method.credit(inputs, self.objective)
         return Assigned(rows=rows, credit=credit, logp_old=old, logp_ref=ref, value_old=value)
 
-    def step(self, assigned: Assigned, *, batch: int) -> tuple[Update, Difference | None]:
+    def step(
+        self, assigned: Assigned, *, batch: int, look: Callable[[Computed], None] | None = None
+    ) -> tuple[Update, Difference | None]:
         """One optimizer step, or a recorded skip that leaves weights, moments and learning rate bit for bit as they were.
 
         Skips: no_tokens (nothing to train), flat (no token has credit), nonfinite_loss, nonfinite_gradient. The
         difference to the stored behaviour log-probabilities, over the rows with gradient, is that of the policy before
-        the step; None where nothing was scored.
+        the step; None where nothing was scored. `look` sees loss and gradients before a weight moves, and may raise.
         """
         rows, credit, lr = assigned.rows, assigned.credit, self.lr
         trained = credit.mask & (credit.advantage != 0) if not self.objective.needs else credit.mask
@@ -155,6 +188,9 @@ class Trainer:
             return Update(batch=batch, applied=False, cause=cause, policy_version=self.applied, lr=lr), None
         weight = reduce.weights_of(self.objective, credit, rows.group)
         sums = self._accumulate(assigned, weight, active)
+        difference = Difference.of((sums.logp - rows.behaviour)[sums.scored])
+        if look is not None:
+            look(Computed(loss=sums.loss, logp=sums.logp, below=sums.below, scored=sums.scored, difference=difference))
         max_norm = self.optimizer_cfg.clip_norm or math.inf
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), max_norm))
         finite = math.isfinite(sums.loss) and math.isfinite(grad_norm)
@@ -166,17 +202,19 @@ class Trainer:
         cause = "" if finite else "nonfinite_gradient" if math.isfinite(sums.loss) else "nonfinite_loss"
         metrics = _metrics(credit, weight, sums, grad_norm, with_reference=assigned.logp_ref is not None)
         update = Update(batch=batch, applied=finite, cause=cause, policy_version=self.applied, lr=lr, metrics=metrics)
-        return update, Difference.of(torch.cat(sums.gaps))
+        return update, difference
 
-    def score(self, rows: Rows, which: Bool[Tensor, "B"]) -> tuple[Float[Tensor, "B T"], Tensor | None]:
-        """(log-probabilities, values) of the chosen rows under the present policy; 0 elsewhere. No gradient."""
+    def score(self, rows: Rows, which: Bool[Tensor, "B"]) -> Scored:
+        """The chosen rows under the present policy. No gradient."""
         return self._score(self.policy, rows, which)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _accumulate(self, assigned: Assigned, weight: Float[Tensor, "B T"], active: Bool[Tensor, "B"]) -> _Sums:
         """Gradient of sum(loss * weight) over the active rows, micro-batch by micro-batch."""
-        rows, credit, sums = assigned.rows, assigned.credit, _Sums()
+        rows, credit = assigned.rows, assigned.credit
+        shape, scored = rows.mask.shape, credit.mask & active[:, None]
+        sums = _Sums(logp=torch.zeros(shape), below=torch.zeros(shape), scored=scored)
         chosen = active.nonzero().squeeze(1).tolist()
         tokens = [rows.tokens[i] for i in chosen]
         for batch in self._micro_batches(tokens, credit, chosen):
@@ -208,7 +246,7 @@ class Trainer:
                 sums.loss += float(loss)
                 sums.tokens += int(part.mask.sum())
                 sums.entropy += float(scores.entropy[part.mask].double().sum())
-                sums.gaps.append((part.logp - part.logp_behaviour)[part.mask].cpu())
+                sums.logp[index], sums.below[index] = part.logp.cpu(), scores.below.cpu()
                 if part.logp_ref is not None:
                     estimate = kl.estimate("k3", part.logp, part.logp_ref, part.logp_old, None)
                     sums.ref_kl += float(estimate[part.mask].double().sum())
@@ -224,23 +262,19 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def _score(
-        self, policy: CausalPolicy, rows: Rows, which: Bool[Tensor, "B"]
-    ) -> tuple[Float[Tensor, "B T"], Tensor | None]:
-        logp = torch.zeros(rows.mask.shape)
+    def _score(self, policy: CausalPolicy, rows: Rows, which: Bool[Tensor, "B"]) -> Scored:
+        logp, below = torch.zeros(rows.mask.shape), torch.zeros(rows.mask.shape)
         value = None if policy.value_head is None else torch.zeros(rows.mask.shape)
         chosen = which.nonzero().squeeze(1).tolist()
-        if not chosen:
-            return logp, value
         tokens = [rows.tokens[i] for i in chosen]
         with policy.compute():
-            for batch in policy.micro_batches(tokens, max_tokens=self.micro_batch_tokens):
+            for batch in policy.micro_batches(tokens, max_tokens=self.micro_batch_tokens) if chosen else ():
                 scores = policy.score(batch, tokens, temperature=self.temperature, num_tokens=rows.num_tokens)
                 index = torch.tensor([chosen[i] for i in scores.rows])
-                logp[index] = scores.logp.cpu()
+                logp[index], below[index] = scores.logp.cpu(), scores.below.cpu()
                 if value is not None and scores.value is not None:
                     value[index] = scores.value.cpu()
-        return logp, value
+        return Scored(logp=logp, below=below, value=value)
 
 
 def _metrics(
