@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from algorist.digest import canonical, sha256
 from algorist.errors import Stopped
 from algorist.launch.audit import audit
 from algorist.launch.prepare import prepare
 from algorist.launch.run import resume, run
 from algorist.objective.registry import METHODS
+from algorist.qualify import receipt
 from algorist.recipe.load import load
+from algorist.record import ledger
 from algorist.record import metrics as metrics_file
 from algorist.record.ledger import EventKind, logical_digest, read
 from algorist.record.rollouts import read as read_rollouts
 from algorist.record.rollouts import read_rows
+from algorist.record.run_folder import RunFolder
 from algorist.rollout.engine import SamplingPlan
 from algorist.rollout.local import LocalEngine
 from algorist.stages.config import OFFLINE
@@ -218,7 +223,26 @@ def test_an_audit_finds_the_same_again(case) -> None:
     assert not {key: check.faults for key, check in checks.items() if check.faults}
     replayed = checks["log-probabilities"].looked_at
     assert replayed.startswith("skipped" if name == "sft" else "batch 0 by step-30, batch 2 by step-32")
-    assert checks["advantages"].looked_at.startswith("skipped") == (name == "ppo")  # values are not stored
+    assert checks["advantages"].looked_at == "4 batches"
+    unscored = name in ("rft", "sft")  # one epoch and no reference: what was trained was not scored before
+    assert ("not stored" in checks["losses"].looked_at) == unscored
+    assert checks["training again"].looked_at.startswith("steps 32 to 33, from step-32 to step-34; steps 30 to 31")
+
+
+def test_a_loss_that_was_not_computed_is_found_whatever_the_objective(case, tmp_path) -> None:
+    _, _, finished = case
+    run = Path(shutil.copytree(finished.folder, tmp_path / "run"))
+    prev, out, forged = ledger.GENESIS, [], 0
+    for line in (run / "ledger.jsonl").read_bytes().splitlines():
+        event = json.loads(line)
+        if event["kind"] == "update_applied" and event.get("stage") == "rl" and not forged:
+            forged, event["loss"] = event["seq"], event["loss"] + 0.3
+        out.append(canonical({**event, "prev": prev}))
+        prev = sha256(out[-1])
+    (run / "ledger.jsonl").write_bytes(b"".join(line + b"\n" for line in out))
+    shutil.rmtree(run / "receipts")
+    receipt.issue(RunFolder(root=run), read(run / "ledger.jsonl"))
+    assert any(f"ledger.jsonl: event {forged} " in fault for fault in audit(run).faults)
 
 
 @pytest.mark.slow

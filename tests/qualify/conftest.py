@@ -11,10 +11,10 @@ import torch
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def load_benchmark(name: str):
-    """A module of benchmarks/, which is no package."""
+def load_benchmark(name: str, folder: Path = BENCHMARKS):
+    """A module of benchmarks/, or of another folder that is no package."""
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
@@ -24,6 +24,12 @@ def load_benchmark(name: str):
 @pytest.fixture(scope="session")
 def faults():
     return load_benchmark("faults")
+
+
+@pytest.fixture(scope="session")
+def forging():
+    """How a run is tampered with: forging.py."""
+    return load_benchmark("forging", Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorist.digest import JSON, canonical, digest
+from algorist.digest import JSON, canonical, digest, file_digest
 from algorist.errors import AdmissionRefused, GateFailed, Stopped
 from algorist.evaluate.result import EvaluationResult
+from algorist.launch.export import write_export
 from algorist.launch.pause import failures_pause
 from algorist.launch.prepare import Prepared, response_tokens, subject_of
 from algorist.policy import weights
@@ -70,6 +71,7 @@ def execute(
                 EventKind.CONTRACT,
                 policy_version=0,
                 payload={"name": recipe.name, "recipe_digest": document["recipe_digest"], "seed": recipe.seed},
+                wall={"origin": file_digest(folder.logs / "origin.json")},
             )
         session = Session(
             folder=folder,
@@ -128,7 +130,10 @@ def _ends(session: Session) -> Iterator[None]:
         if ledger.events[-1].kind is not EventKind.PAUSED:
             with contextlib.suppress(WriteFailed, OSError):  # what pauses it may be that nothing can be written
                 payload: dict[str, JSON] = {"message": str(error)}
-                ledger.append(EventKind.PAUSED, policy_version=ledger.events[-1].policy_version, payload=payload)
+                wall: dict[str, JSON] = {"metrics": file_digest(folder.metrics)}
+                ledger.append(
+                    EventKind.PAUSED, policy_version=ledger.events[-1].policy_version, payload=payload, wall=wall
+                )
         raise
     except (GateFailed, AdmissionRefused) as error:
         try:
@@ -177,58 +182,20 @@ def _stages(prepared: Prepared, session: Session) -> None:
 
 def _export(prepared: Prepared, session: Session) -> None:
     """The Hugging Face folder, committed whole, its manifest digest on the ledger."""
-    prompt = prepared.recipe.prompt.model_copy(update={"examples": prepared.renderer.examples})
-    facts: dict[str, JSON] = {
-        "contract": session.contract,
-        "recipe": prepared.recipe.name,
-        "weights": weights.weights_digest(session.policy),
-        "prompt": prompt.model_dump(mode="json"),
-    }
     if session.folder.export.exists():  # left by a kill between the commit and its event
         shutil.rmtree(session.folder.export)
+    applied = session.position.applied
     manifest = commit.commit_directory(
         session.folder.export,
-        lambda folder: weights.export(
-            session.policy,
-            folder,
-            stop_ids=prepared.task.stop_ids,
-            card=_card(prepared, session),
-            facts=facts,
-        ),
+        lambda folder: write_export(prepared, session.policy, folder, contract=session.contract, applied=applied),
         schema="algorist/export/1",
         need_bytes=weights.state_bytes(session.policy) + (8 << 20),
     )
     session.ledger.append(
         EventKind.CHECKPOINT,
-        policy_version=session.position.applied,
+        policy_version=applied,
         payload={"name": "export", "manifest": manifest.digest, "phase": "done"},
     )
-
-
-def _card(prepared: Prepared, session: Session) -> str:
-    recipe = prepared.recipe
-    lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "---",
-        f"# {recipe.name}",
-        "",
-        recipe.description or "A policy trained with Algorist.",
-        "",
-        f"- contract: `{session.contract}`",
-        f"- parameters: {prepared.policy.num_parameters():,}",
-        f"- trained on {len(prepared.problems.train):,} problems with answers that were checked, "
-        f"{session.position.applied} applied updates",
-        "",
-        "```python",
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        'model, tokenizer = (cls.from_pretrained(".") for cls in (AutoModelForCausalLM, AutoTokenizer))',
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
 
 
 def _amend(session: Session, folder: RunFolder, document: dict[str, JSON], old: dict[str, JSON]) -> None:

@@ -1,8 +1,8 @@
 """The run contract: the resolved recipe and the digest of everything it starts from, as canonical JSON.
 
-`provenance` says where code and packages came from (commit, uncommitted changes, all installed versions). It is part of
-the contract and its digest, but a resume does not insist on it: what decides the numbers is matched elsewhere, by the
-digest of the sources and the versions of the libraries that compute.
+`provenance` says where code and packages came from (commit, uncommitted changes, all installed versions) and which key will
+sign the receipts, if any. It is part of the contract and its digest, but a resume does not insist on it: what decides the
+numbers is matched elsewhere, by the digest of the sources and the versions of the libraries that compute.
 """
 
 import os
@@ -18,6 +18,7 @@ import torch
 
 from algorist.digest import JSON, digest, file_digest, sha256
 from algorist.qualify.gate import GATES
+from algorist.qualify.receipt import signing_key
 
 SCHEMA = "algorist/contract/1"
 UNMATCHED: Final = ("provenance", "amends")
@@ -54,7 +55,7 @@ def build(
             "hardware": hardware(str(policy["device"])),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         },
-        "provenance": provenance(),
+        "provenance": {**provenance(), "signing_key": signing_key()},
     }
 
 

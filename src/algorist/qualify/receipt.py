@@ -9,6 +9,7 @@ write a new set. Sign them, or publish the digest of the last one.
 """
 
 import base64
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from typing import Any, Final
 
 from algorist.digest import JSON, canonical, digest, file_digest, sha256
 from algorist.errors import InputError
+from algorist.qualify.check import UNCOVERED
 from algorist.qualify.gate import GATES
 from algorist.record import commit
-from algorist.record.ledger import Event, EventKind, counts, verify
+from algorist.record.ledger import Event, EventKind, counts
 from algorist.record.run_folder import RunFolder
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -27,8 +29,6 @@ PREDICATE: Final = "urn:algorist:receipt:1"
 PAYLOAD: Final = "application/vnd.in-toto+json"
 KEY_VARIABLE: Final = "ALGORIST_SIGNING_KEY"
 """Environment variable with the path of an Ed25519 private key in PEM; unset: receipts are not signed."""
-UNCOVERED: Final = ("receipts", ".lease", "report.html")
-"""Not in the evidence: the receipts themselves, the lock, and the page that is built again from the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,7 @@ def issue(folder: RunFolder, events: Sequence[Event]) -> Receipt:
         "subject": subjects(folder),
         "predicateType": PREDICATE,
         "predicate": {
-            "status": status,
-            "reasons": list(reasons),
-            "contract": events[-1].contract,
-            "contracts": contracts(events),
-            "gates": gates(events),
-            "counts": totals(events),
-            "ledger": {"events": len(events), "head": verify(folder.ledger).head},
+            **claims(events),
             "evidence": evidence(folder),
             "previous": file_digest(before[-1]) if before else None,
         },
@@ -79,7 +73,22 @@ def issue(folder: RunFolder, events: Sequence[Event]) -> Receipt:
     name = sha256(data)
     path = folder.receipts / f"{len(before) + 1:04d}-{name[:16]}.json"
     commit.atomic_write(path, data)
-    return Receipt(path=path, digest=name, status=status, reasons=reasons, signed=KEY_VARIABLE in os.environ)
+    signed = bool(os.environ.get(KEY_VARIABLE))
+    return Receipt(path=path, digest=name, status=status, reasons=reasons, signed=signed)
+
+
+def claims(events: Sequence[Event]) -> dict[str, JSON]:
+    """What a receipt says that follows from the ledger alone: an audit derives it again."""
+    status, reasons = judge(events)
+    return {
+        "status": status,
+        "reasons": list(reasons),
+        "contract": events[-1].contract,
+        "contracts": contracts(events),
+        "gates": gates(events),
+        "counts": totals(events),
+        "ledger": {"events": len(events), "head": sha256(events[-1].to_line())},
+    }
 
 
 def existing(folder: RunFolder) -> list[Path]:
@@ -126,6 +135,15 @@ def load_key(path: Path) -> Any:
             f"{path}: must be an Ed25519 private key, got {type(key).__name__}. See: algorist receipt new-key"
         )
     return key
+
+
+def signing_key() -> str | None:
+    """The public half, in hexadecimal, of the key that this process signs with; None where it signs nothing.
+
+    Raises InputError where the key cannot be used.
+    """
+    path = os.environ.get(KEY_VARIABLE)
+    return public_bytes(load_key(Path(path))).hex() if path else None
 
 
 def public_bytes(key: Any) -> bytes:
@@ -296,8 +314,6 @@ def evidence(folder: RunFolder) -> dict[str, JSON]:
 
 
 def _says_the_same(path: Path, statement: Mapping[str, Any]) -> bool:
-    import json
-
     try:
         stored = json.loads(base64.b64decode(json.loads(path.read_bytes())["payload"]))
         own = {k: v for k, v in stored["predicate"].items() if k != "previous"}

@@ -1,313 +1,356 @@
-"""The part of an audit that computes again: verdicts, rewards, advantages, losses, log-probabilities, problem order."""
+"""The part of an audit that computes batches again from what is stored: order, verdicts, rewards, advantages, losses."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from algorist.errors import ResumeMismatch
-from algorist.flow import Batch, Problem, Rollout
-from algorist.objective import reduce
+from algorist.errors import AlgoristError
+from algorist.flow import Batch, Outcome, Problem, Reward, Rollout, Verdict
+from algorist.objective import kl, reduce
 from algorist.objective.registry import METHODS
 from algorist.objective.spec import Credit, CreditInput, TokenBatch
-from algorist.policy import weights
-from algorist.policy.build import copy_policy
 from algorist.problems.order import ProblemOrder
-from algorist.qualify.audit import Check, Evidence, run_check
+from algorist.qualify import rollouts
+from algorist.qualify.check import DAMAGED
+from algorist.qualify.evidence import Check, Evidence, near, run_check, whole
 from algorist.qualify.guard import bounds_of
-from algorist.qualify.replay import Replay, measure
-from algorist.qualify.signal import Contrast
+from algorist.qualify.history import UPDATES
 from algorist.qualify.subject import Subject
-from algorist.record import commit
+from algorist.record import metrics
 from algorist.record import rollouts as store
 from algorist.record.ledger import Event, EventKind
+from algorist.record.rollouts import Stored
 from algorist.reward.reward import apply
-from algorist.seeds import generator
+from algorist.seeds import derive, generator
 from algorist.stages.shaping import group_numbers
-from algorist.stages.worth import judge
-from algorist.train import rows as rows_of
+from algorist.stages.worth import Worth, judge
 from algorist.train.rows import Rows
+from algorist.train.schedule import learning_rate
+from algorist.verify.identity import version as verifier_version
 
 _TOLERANCE = 1e-5
 """Advantages are float64 sums of rewards stored as float64, kept as float32."""
 
 
-def recompute(evidence: Evidence, subject: Subject, *, sample: int, seed: int) -> list[Check]:
-    """Compute again what the run stored. sample: rollouts graded and replayed; seed picks them."""
-    found = _Again(evidence, subject, sample=sample, seed=seed)
-    return [
-        run_check(name, judge, evidence)
-        for name, judge in {
-            "problem order": found.order,
-            "verdicts and rewards": found.grades,
-            "advantages": found.advantages,
-            "losses": found.losses,
-            "signal": found.signal,
-            "log-probabilities": found.replays,
-            "weights": found.weights,
-        }.items()
-    ]
+class Skip(Exception):
+    """Something cannot be computed again, for the reason it is raised with; it is counted, and says nothing."""
 
 
-class _Again:
-    def __init__(self, evidence: Evidence, subject: Subject, *, sample: int, seed: int) -> None:
-        self.subject, self.sample, self.seed = subject, sample, seed
-        self.problems: Mapping[str, Problem] = subject.task.by_id
-        self.stored: dict[int, tuple[Path, store.Stored, Event]] = {}
-        for event in evidence.of(EventKind.ROLLOUT_BATCH):
-            path = evidence.folder.rollouts / str(event.payload["file"])
-            if path.is_file():
-                self.stored[int(str(event.payload["batch"]))] = (path, store.read(path), event)
+@dataclass(slots=True)
+class Tally:
+    """What became of one kind of check over many batches."""
 
-    def order(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """Every problem as often, and in the place, that seed and position give."""
-        rl = self.subject.rl
+    done: int = 0
+    not_done: Counter[str] = field(default_factory=Counter)
+    """Reason -> how many."""
+    faults: list[str] = field(default_factory=list)
 
-        def faults() -> Iterator[str]:
-            if self.subject.problems.digest != e.contract["problems"]["digest"]:
-                yield f"{e.folder.contract}: the problem files give other problems than the run had; order cannot be checked"
-                return
-            if rl is None:
-                return
-            order = ProblemOrder([p.id for p in self.subject.task.train], seed=self.subject.seed)
-            for index, (path, stored, _) in self.stored.items():
-                expected = order.at(index, rl.prompts_per_batch)
-                got = [g.problem_id for g in stored.batch.groups]
-                if got != expected:
-                    yield f"{path}: must hold the problems that seed and position give, it holds others or in another order"
-                prompts = self.subject.prompt_ids
-                for rollout in (r for g in stored.batch.groups for r in g.rollouts):
-                    if prompts.get(rollout.problem_id) != rollout.prompt_ids:
-                        yield f"{path}: problem {rollout.problem_id}, sample {rollout.sample}: the prompt is not the rendered one"
-                        break
+    def check(self, name: str, unit: str) -> Check:
+        """In words, with what was left out and why."""
+        words = f"{self.done} {unit}" + "".join(f"; not {count}: {reason}" for reason, count in self.not_done.items())
+        skipped = not self.done and bool(self.not_done)
+        return run_check(name, lambda: (f"skipped: {words}" if skipped else words, self.faults), Path())
 
-        return f"{len(self.stored)} batches", faults()
 
-    def grades(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """A sample of stored responses, decoded from their tokens, graded and paid again."""
-        problems: Mapping[str, Problem] = self.subject.task.by_id
-        chosen = self._chosen()
-        shaped = bool(e.recipe["rl"].get("shaping")) if e.recipe.get("rl") else False
+def recompute(
+    evidence: Evidence, subject: Subject, contract: str, *, sample: int, seed: int, tell: Callable[[str], None]
+) -> list[Check]:
+    """Compute again what was stored under one contract. sample: rollouts graded again; seed picks them."""
+    return _Again(evidence, subject, contract, sample=sample, seed=seed).batches(tell)
 
-        def faults() -> Iterator[str]:
-            known = [(path, r, v, w) for path, r, v, w in chosen if r.problem_id in problems]
-            asked = [problems[r.problem_id] for _, r, _, _ in known]
-            verdicts = self.subject.task.grade(asked, [r for _, r, _, _ in known])
-            for (path, r, old, paid), problem, new in zip(known, asked, verdicts, strict=True):
-                where = f"{path}: problem {r.problem_id}, sample {r.sample}"
-                text = self.subject.policy.tokenizer.decode(
-                    [t for t in r.token_ids if t not in self.subject.task.stop_ids], skip_special_tokens=True
-                )
-                if text != r.text:
-                    yield f"{where}: the text is not what the token ids say"
-                if new.verdict is not old.verdict:
-                    yield f"{where}: is stored as {old.verdict} and graded {new.verdict} ({new.reason})"
-                    continue
-                again = apply(self.subject.task.reward, problem, r, new).value
-                if not shaped and again != paid.value:
-                    yield f"{where}: was paid {paid.value}, the reward gives {again}"
 
-        return f"{len(chosen)} responses", faults()
+def credit_of(subject: Subject, stored: Stored) -> tuple[Rows, Worth, Credit]:
+    """The advantages that stored rewards, and what the trainer scored, give under the objective of the contract.
 
-    def advantages(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """Every stored advantage from the stored rewards, under the objective of the contract."""
-        why_not = self._not_recomputable(e)
-        if why_not:
-            return why_not, iter(())
+    Raises Skip where the file does not hold a score that they need.
+    """
+    rl = subject.rl
+    assert rl is not None, "credit belongs to RL"
+    needs = {"logp_ref", "value"} & set(rl.objective.needs)
+    scored = {name: scores(stored, name) for name in store.SCORES}
+    if missing := sorted(name for name in needs if scored[name] is None):
+        raise Skip(f"{missing[0]} was not stored")
+    worth = worth_of(subject, stored.batch)
+    rows = worth.rows
+    inputs = CreditInput(
+        rewards=rows.reward, group=rows.group, mask=rows.mask, correct=rows.correct, truncated=rows.truncated,
+        quality=worth.quality, step_ends=worth.step_ends, step_rewards=worth.step_rewards, **scored,
+    )  # fmt: skip
+    return rows, worth, METHODS[rl.objective.name].credit(inputs, rl.objective)
 
-        def faults() -> Iterator[str]:
-            for path, stored, _ in self.stored.values():
-                rows, credit = self._credit(stored.batch)
-                flat = [a for group in stored.advantages for a in group]
-                for b, kept in enumerate(flat):
-                    values = credit.advantage[b][credit.mask[b]]
-                    mine = float(values[0]) if len(values) else None
-                    if (mine is None) is not (kept is None) or (
-                        mine is not None and kept is not None and abs(mine - kept) > _TOLERANCE * max(1.0, abs(mine))
-                    ):
-                        yield f"{path}: row {b} has advantage {kept}, its rewards give {mine}"
-                        break
-                del rows
 
-        return f"{len(self.stored)} batches", faults()
+def worth_of(subject: Subject, batch: Batch) -> Worth:
+    """Groups, steps and quality of a batch whose rewards are shaped already."""
+    rl, by_id = subject.rl, subject.task.by_id
+    assert rl is not None, "a batch comes from RL"
+    plain = rl.model_copy(update={"shaping": ()})
+    worth = judge(batch, plain, by_id, decoder(subject), hidden=subject.task.stop_ids)
+    return replace(worth, rows=replace(worth.rows, group=group_numbers(batch, rl.shaping, by_id)))
 
-    def losses(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """The loss of each batch's first step from stored log-probabilities, within what replay allows."""
-        why_not = self._not_recomputable(e) or (
-            "skipped: the loss needs values, a reference or the log-probabilities of an older policy"
-            if self.subject.rl
-            and (self.subject.rl.objective.needs - {"step_rewards"} or self.subject.rl.source != "online")
-            else ""
-        )
-        if why_not:
-            return why_not, iter(())
-        rl = self.subject.rl
-        assert rl is not None, "a recomputable run has RL"
-        method, slack = METHODS[rl.objective.name], max(b.nats for b in bounds_of(self.subject))
-        steps = {
-            ev.payload["batch"]: ev
-            for ev in e.of(EventKind.UPDATE_APPLIED)
-            if ev.payload.get("stage") == "rl" and ev.payload.get("epoch") == 0
-        }
 
-        def faults() -> Iterator[str]:
-            for index, (path, stored, _) in self.stored.items():
-                event = steps.get(index)
-                if event is None:
-                    continue
-                rows, credit = self._credit(stored.batch)
-                weight = reduce.weights_of(rl.objective, credit, rows.group)
-                part = TokenBatch(
-                    logp=rows.behaviour, logp_old=rows.behaviour, logp_behaviour=rows.behaviour,
-                    advantage=credit.advantage, mask=credit.mask,
-                )  # fmt: skip
-                mine = float((method.loss(part, rl.objective) * weight).double().sum())
-                allowed = slack * float((credit.advantage * weight).abs().double().sum()) + 1e-5
-                said = event.payload["loss"]
-                if not isinstance(said, int | float) or abs(said - mine) > allowed:
-                    yield f"{e.folder.ledger}: event {event.seq} says loss {said}, {path.name} gives {mine:.6g}"
+def scores(stored: Stored, name: str) -> Float[Tensor, "B T"] | None:
+    """What the trainer scored before its first step, 0 at padding; None where it was not stored."""
+    values = [row[name] for row in stored.rows]
+    if not values or any(value is None for value in values):
+        return None
+    out = torch.zeros(len(values), max(1, *map(len, values)))
+    for b, value in enumerate(values):
+        out[b, : len(value)] = torch.tensor(value)
+    return out
 
-        return f"{len(steps)} updates", faults()
 
-    def signal(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """The signal gate from the raw rollouts of batch 0."""
-        gate = next((ev for ev in e.of(EventKind.GATE) if ev.payload.get("name") == "signal"), None)
+def decoder(subject: Subject) -> Callable[[Sequence[int]], str]:
+    """Token ids to text, special tokens left out."""
 
-        def faults() -> Iterator[str]:
-            if gate is None or 0 not in self.stored:
-                return
-            path, stored, _ = self.stored[0]
-            figures: Any = gate.payload.get("figures")
-            mine = Contrast.of(stored.batch.groups).figures()
-            if figures.get("groups") != mine["groups"]:
-                return  # more problems were sampled for the gate than the batch holds
-            for name in ("mixed", "all_right", "all_wrong", "truncated_share", "unsupported_share", "reward_mean"):
-                a, b = figures.get(name), mine[name]
-                if not isinstance(a, int | float) or abs(a - b) > 1e-9:  # type: ignore[operator]
-                    yield f"{e.folder.ledger}: event {gate.seq} says {name} {a}, {path.name} gives {b}"
-
-        return "batch 0", faults()
-
-    def replays(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """Batches whose weights are still there (a checkpoint before them), scored again."""
-        rl = self.subject.rl
-        if rl is None or rl.source == "dataset":
-            return f"skipped: {'no RL stage' if rl is None else 'worked solutions were not sampled'}", iter(())
-        sources: dict[int, Path] = {}  # of several checkpoints before one batch (SFT has many) the newest sampled it
-        for path in commit.numbered(e.folder.checkpoints):
-            batches = _batches_done(path)
-            if batches is not None and batches in self.stored:
-                sources[batches] = path
-
-        def faults() -> Iterator[str]:
-            policy = copy_policy(self.subject.policy)
-            for index, checkpoint in sources.items():
-                kept = checkpoint / "reference.safetensors"  # offline rollouts come from the policy as RL found it
-                if rl.source == "online" or not kept.is_file():
-                    kept = checkpoint / "weights.safetensors"
-                try:
-                    weights.load_state(policy, kept)
-                except (ResumeMismatch, OSError, ValueError) as error:
-                    yield f"{checkpoint}: its weights cannot be loaded ({error})"
-                    continue
-                path, stored, _ = self.stored[index]
-                rows = rows_of.from_batch(stored.batch)
-                found = measure(rows, _score(policy, rows, rl.sampling.temperature, rl.micro_batch_tokens))
-                if broken := found.over(bounds_of(self.subject)):
-                    yield (
-                        f"{path}: was not sampled by the weights of {checkpoint.name}: {broken[0].statistic} difference "
-                        f"{_statistic(found, broken[0].statistic):.4g} nats, at most {broken[0].nats:g} allowed"
-                    )
-
-        words = ", ".join(f"batch {i} by {p.name}" for i, p in sources.items())
-        return words or "skipped: no kept checkpoint is followed by a batch", faults()
-
-    def weights(self, e: Evidence) -> tuple[str, Iterator[str]]:
-        """Last checkpoint, export and closing event speak of the same weights."""
-        closed = e.of(EventKind.CLOSED)
-
-        def faults() -> Iterator[str]:
-            present = commit.numbered(e.folder.checkpoints)
-            if not closed or not present:
-                return
-            policy = copy_policy(self.subject.policy)
-            try:
-                weights.load_state(policy, present[-1] / "weights.safetensors")
-            except (ResumeMismatch, OSError, ValueError) as error:
-                yield f"{present[-1]}: its weights cannot be loaded ({error})"
-                return
-            mine = weights.weights_digest(policy)
-            if mine != closed[-1].payload.get("weights"):
-                yield f"{present[-1]}: holds weights {mine[:16]}, the run closed with {str(closed[-1].payload.get('weights'))[:16]}"
-
-        return "last checkpoint against the closing event", faults()
-
-    # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _chosen(self) -> list[tuple[Path, Rollout, Any, Any]]:
-        every = [
-            (path, r, v, w)
-            for path, stored, _ in self.stored.values()
-            for g in stored.batch.groups
-            for r, v, w in zip(g.rollouts, g.verdicts, g.rewards, strict=True)
-        ]
-        if len(every) <= self.sample:
-            return every
-        picked = generator(self.seed, "audit").choice(len(every), size=self.sample, replace=False)
-        return [every[int(i)] for i in sorted(picked)]
-
-    def _not_recomputable(self, e: Evidence) -> str:
-        rl = self.subject.rl
-        if rl is None:
-            return "skipped: no RL stage"
-        needs = rl.objective.needs
-        in_reward = e.recipe["rl"]["objective"].get("kl_place") == "reward" and "logp_ref" in needs
-        return "skipped: needs values or a fee from the reference" if "value" in needs or in_reward else ""
-
-    def _credit(self, batch: Batch) -> tuple[Rows, Credit]:
-        rl = self.subject.rl
-        assert rl is not None, "credit belongs to RL"
-        # stored rewards are shaped already; groups, steps and quality are read off the rollouts once more
-        worth = judge(
-            batch, rl.model_copy(update={"shaping": ()}), self.problems, self._decode, hidden=self.subject.task.stop_ids
-        )
-        rows = replace(worth.rows, group=group_numbers(batch, rl.shaping, self.problems))
-        inputs = CreditInput(
-            rewards=rows.reward, group=rows.group, mask=rows.mask, correct=rows.correct, truncated=rows.truncated,
-            quality=worth.quality, step_ends=worth.step_ends, step_rewards=worth.step_rewards,
-        )  # fmt: skip
-        return rows, METHODS[rl.objective.name].credit(inputs, rl.objective)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self.subject.policy.tokenizer.decode(list(ids), skip_special_tokens=True)
+    def decode(ids: Sequence[int]) -> str:
+        text: str = subject.policy.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
-
-def _batches_done(checkpoint: Path) -> int | None:
-    """Rollout batches that were finished when a checkpoint of RL (or just before RL) was saved."""
-    import json
-
-    try:
-        state = json.loads((checkpoint / "state.json").read_bytes())
-        return int(state["batches"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return decode
 
 
-@torch.no_grad()
-def _score(policy: Any, rows: Rows, temperature: float, max_tokens: int) -> torch.Tensor:
-    logp = torch.zeros(rows.mask.shape)
-    chosen = rows.mask.any(1).nonzero().squeeze(1).tolist()
-    tokens: Sequence[Any] = [rows.tokens[i] for i in chosen]
-    with policy.compute():
-        for batch in policy.micro_batches(tokens, max_tokens=max_tokens):
-            scores = policy.score(batch, tokens, temperature=temperature, num_tokens=rows.num_tokens)
-            logp[torch.tensor([chosen[i] for i in scores.rows])] = scores.logp.cpu()
-    return logp
+@final
+class _Again:
+    def __init__(self, e: Evidence, subject: Subject, contract: str, *, sample: int, seed: int) -> None:
+        self.e, self.subject, self.contract = e, subject, contract
+        self.problems: Mapping[str, Problem] = subject.task.by_id
+        self.events = [ev for ev in e.events if ev.contract == contract]
+        self.stored = [ev for ev in self.events if ev.kind is EventKind.ROLLOUT_BATCH]
+        rows = metrics.read(e.folder.metrics) if e.folder.metrics.is_file() else []
+        self.rows = {row.get("batch"): row for row in rows if row.get("stage") == "rl"}
+        total = sum(whole(ev, "rollouts") for ev in self.stored)
+        picked = generator(seed, "audit").permutation(total)[:sample]
+        self.chosen = {int(i) for i in picked}
+        self.first = 0  # number of the first response of the batch that is looked at
 
+    # -- batches ----------------------------------------------------------------------------------------------------
 
-def _statistic(found: Replay, name: str) -> float:
-    d = found.difference
-    return {"mean": d.mean_nats, "p99": d.p99_nats, "max": d.max_nats}[name]
+    def batches(self, tell: Callable[[str], None]) -> list[Check]:
+        """Each batch is read once and looked at in every way."""
+        judges: dict[str, tuple[str, Callable[[Event, Stored], Iterator[str]]]] = {
+            "problem order and rules": ("batches", self._rules),
+            "verdicts": ("responses graded again", self._verdicts),
+            "rewards": ("batches", self._rewards),
+            "advantages": ("batches", self._advantages),
+            "losses": ("updates", self._losses),
+        }
+        tallies = {name: Tally() for name in judges}
+        if self.subject.problems.digest != self.e.contracts[self.contract]["problems"]["digest"]:
+            words = "the problem sources give other problems here than the run had: look for a changed or moved file"
+            tallies["problem order and rules"].faults.append(f"{self.e.contract_file(self.contract)}: {words}")
+            return [tallies["problem order and rules"].check("problem order and rules", "batches")]
+        for number, event in enumerate(self.stored, start=1):
+            tell(f"batch {event.payload['batch']} computed again, {number} of {len(self.stored)}")
+            path = self.e.batch_file(event)
+            try:
+                stored = store.read(path)
+            except AlgoristError as error:
+                tallies["problem order and rules"].faults.append(str(error))
+                continue
+            self.held = len(stored.rows)
+            for name, (_, look) in judges.items():
+                tally = tallies[name]
+                try:
+                    for fault in look(event, stored):
+                        tally.faults.append(fault if fault.startswith(str(self.e.folder.root)) else f"{path}: {fault}")
+                    tally.done += 1 if name != "verdicts" else self._num_chosen()
+                except Skip as reason:
+                    tally.not_done[str(reason)] += 1
+                except (*DAMAGED, AlgoristError, AssertionError, RuntimeError) as error:
+                    tally.faults.append(f"{path}: cannot be computed again ({type(error).__name__}: {error})")
+            self.first += self.held
+        return [tallies[name].check(name, unit) for name, (unit, _) in judges.items()]
+
+    def _num_chosen(self) -> int:
+        return sum(self.first <= i < self.first + self.held for i in self.chosen)
+
+    def _rules(self, event: Event, stored: Stored) -> Iterator[str]:
+        """The batch is the one that seed and position give, with its prompts, stamps, endings, texts and golds."""
+        rl, subject, batch = self.subject.rl, self.subject, stored.batch
+        assert rl is not None, "a batch comes from RL"
+        if self._failed(event, "rollouts"):
+            raise Skip("the run itself ended over it")
+        promise = rollouts.Promise(
+            problem_ids=tuple(
+                ProblemOrder([p.id for p in subject.task.train], seed=subject.seed).at(
+                    batch.index, rl.prompts_per_batch
+                )
+            ),
+            group_size=rl.group_size,
+            version=event.policy_version,
+            prompts=subject.prompt_ids,
+            stop_ids=subject.task.stop_ids,
+            response_tokens=rl.sampling.response_tokens,
+            vocabulary=int(subject.policy.model.config.vocab_size),
+            exact_reward=subject.reward_name == "exact",
+        )
+        order = [(row["group"], row["sample"]) for row in stored.rows]
+        if order != sorted(order):
+            yield "its rows must be in the order of groups and samples"
+        if batch.index != whole(event, "batch"):
+            yield f"must be batch {event.payload['batch']}, is {batch.index}"
+        fault = rollouts.check(batch, promise, decoder(subject))
+        if fault is not None:
+            yield fault.words
+        for row in stored.rows:
+            problem = self.problems.get(row["problem_id"])
+            if problem is None:
+                return  # named above
+            where = f"problem {problem.id}, sample {row['sample']}"
+            if (row["question"], row["gold"]) != (problem.question, problem.gold):
+                yield f"{where}: question or gold is not that of the problem"
+                return
+            if row["seed"] != self._seed(row["problem_id"], row["sample"], event):
+                yield f"{where}: its seed is not the one that run, batch and problem give"
+                return
+
+    def _seed(self, problem: str, sample: int, event: Event) -> int:
+        salt = f"batch-{event.payload['batch']}"
+        if self.subject.rl is not None and self.subject.rl.source == "dataset":
+            return derive(self.subject.seed, "dataset", salt, problem)
+        return derive(self.subject.seed, "rollout", salt, event.policy_version, problem, sample)
+
+    def _verdicts(self, event: Event, stored: Stored) -> Iterator[str]:
+        """A sample of responses, graded again by the verifier."""
+        flat = [
+            (r, v) for g in stored.batch.groups for r, v in zip(g.rollouts, g.verdicts, strict=True)
+        ]  # fmt: skip
+        known = [
+            (r, v) for i, (r, v) in enumerate(flat, self.first) if i in self.chosen and r.problem_id in self.problems
+        ]
+        again = self.subject.task.grade([self.problems[r.problem_id] for r, _ in known], [r for r, _ in known])
+        same_verifier = self.e.contracts[self.contract]["verifier"] == verifier_version()
+        for (r, old), new in zip(known, again, strict=True):
+            if Outcome.ERROR in (old.verdict, new.verdict):
+                continue  # a deadline says something about a machine, not about the response
+            where = f"problem {r.problem_id}, sample {r.sample}"
+            if new.verdict is not old.verdict:
+                yield f"{where}: is stored as {old.verdict} and graded {new.verdict} ({new.reason})"
+            elif same_verifier and replace(new, ms=0.0) != replace(old, ms=0.0):
+                yield f"{where}: what the verifier found (reason, rule, method, answer) is not what it finds again"
+
+    def _rewards(self, event: Event, stored: Stored) -> Iterator[str]:
+        """What the stored verdicts are paid, shaped as the recipe says; with the figures of it in the metrics."""
+        rl, batch = self.subject.rl, stored.batch
+        assert rl is not None, "rewards belong to RL"
+
+        def pay(rollout: Rollout, verdict: Verdict) -> Reward:
+            return apply(self.subject.task.reward, self.problems[rollout.problem_id], rollout, verdict)
+
+        groups = tuple(
+            replace(g, rewards=tuple(pay(r, v) for r, v in zip(g.rollouts, g.verdicts, strict=True)))
+            for g in batch.groups
+        )
+        mine = judge(
+            replace(batch, groups=groups), rl, self.problems, decoder(self.subject), hidden=self.subject.task.stop_ids
+        )
+        for old, new in zip(batch.groups, mine.batch.groups, strict=True):
+            for r, a, b in zip(old.rollouts, old.rewards, new.rewards, strict=True):
+                if a.value is None or b.value is None:
+                    same = a.value is b.value and a.error == b.error
+                else:
+                    parts = a.parts.keys() == b.parts.keys() and all(near(a.parts[k], b.parts[k]) for k in b.parts)
+                    same = near(a.value, b.value) and parts and a.error == b.error
+                if not same:
+                    yield f"problem {r.problem_id}, sample {r.sample}: was paid {a.value}, verdict and rule give {b.value}"
+                    return
+        yield from self._figures(event, mine.figures)
+
+    def _figures(self, event: Event, mine: Mapping[str, Any]) -> Iterator[str]:
+        row = self.rows.get(whole(event, "batch"), {})
+        for name, value in mine.items() if row else ():
+            if not (
+                near(row.get(name), float(value), 1e-6) if isinstance(value, int | float) else row.get(name) == value
+            ):
+                yield f"gives {name} {value}, {self.e.folder.metrics} has {row.get(name)}"
+                return
+
+    def _advantages(self, event: Event, stored: Stored) -> Iterator[str]:
+        """Every stored advantage from the stored rewards, under the objective of the contract."""
+        _, _, credit = credit_of(self.subject, stored)
+        flat = [a for group in stored.advantages for a in group]
+        for b, (kept, row) in enumerate(zip(flat, stored.rows, strict=True)):
+            values = credit.advantage[b][credit.mask[b]]
+            mine = float(values[0]) if len(values) else None
+            tokens = row["advantage_tokens"] or ()
+            by_token = [near(x, y, _TOLERANCE) for x, y in zip(tokens, credit.advantage[b].tolist(), strict=False)]
+            even = row["advantage_tokens"] is not None or bool((values == values[:1]).all())
+            if (mine is None) is not (kept is None) or not (mine is None or near(kept, mine, _TOLERANCE)):
+                yield f"row {b} has advantage {kept}, its rewards give {mine}"
+                return
+            if not all(by_token) or not even:
+                yield f"row {b} has other advantages of single tokens than its rewards give"
+                return
+
+    def _losses(self, event: Event, stored: Stored) -> Iterator[str]:
+        """Rate of each step, and loss and trained tokens of the first one, within what replay allows."""
+        rl, ledger = self.subject.rl, self.e.folder.ledger
+        assert rl is not None, "losses belong to RL"
+        steps = [
+            ev for ev in self.events
+            if ev.kind in UPDATES and ev.payload.get("stage") == "rl" and ev.payload["batch"] == event.payload["batch"]
+        ]  # fmt: skip
+        for ev in steps:
+            applied = ev.policy_version - (ev.kind is EventKind.UPDATE_APPLIED)
+            if not near(
+                ev.payload.get("lr"), learning_rate(rl.optimizer, applied, rl.updates * rl.epochs_per_batch), 1e-12
+            ):
+                yield f"{ledger}: event {ev.seq} has another learning rate than the schedule"
+        if not steps:
+            raise Skip("no update followed")
+        first, (rows, _, credit) = steps[0], credit_of(self.subject, stored)
+        if first.kind is EventKind.UPDATE_SKIPPED:
+            cause = "" if not credit.flat else "flat" if credit.mask.any() else "no_tokens"
+            if (first.payload.get("cause") in ("flat", "no_tokens") or cause) and first.payload.get("cause") != cause:
+                yield f"{ledger}: event {first.seq} skipped for {first.payload.get('cause')}, the batch gives {cause or 'no cause'}"
+            return
+        if credit.flat:
+            yield f"{ledger}: event {first.seq} applied an update, and no token of the batch has an advantage"
+            return
+        if not near(first.payload.get("tokens/trained"), float(credit.mask.sum())):
+            yield f"{ledger}: event {first.seq} trained {first.payload.get('tokens/trained')} tokens, not {int(credit.mask.sum())}"
+        yield from self._loss(first, stored, rows, credit)
+
+    def _loss(self, first: Event, stored: Stored, rows: Rows, credit: Credit) -> Iterator[str]:
+        rl = self.subject.rl
+        assert rl is not None, "a loss belongs to RL"
+        old, ref, value = (scores(stored, name) for name in store.SCORES)
+        if old is None and rl.source != "online":
+            raise Skip("the log-probabilities of the policy that was trained are not stored")
+        logp, weight = rows.behaviour if old is None else old, reduce.weights_of(rl.objective, credit, rows.group)
+        part = TokenBatch(
+            logp=logp, logp_old=logp, logp_behaviour=rows.behaviour, advantage=credit.advantage, mask=credit.mask,
+            logp_ref=ref, value=value, value_old=value, returns=credit.returns, pair=credit.pair,
+        )  # fmt: skip
+        mine = float((METHODS[rl.objective.name].loss(part, rl.objective) * weight).double().sum())
+        mass = (credit.advantage * weight).double()
+        nats = 1e-4 if old is not None else max(b.nats for b in bounds_of(self.subject))
+        allowed = nats * float(mass.abs().sum()) + 1e-4 * abs(mine) + 1e-5
+        said = first.payload.get("loss")
+        if not (isinstance(said, int | float) and abs(said - mine) <= allowed):
+            yield f"{self.e.folder.ledger}: event {first.seq} says loss {said}, the batch gives {mine:.6g}"
+        if self.subject.rl is not None and rl.epochs_per_batch == 1:
+            figures = {
+                "advantage/positive_mass": float(mass.clamp(min=0).sum()),
+                "advantage/negative_mass": float(-mass.clamp(max=0).sum()),
+            }
+            yield from self._figures(first, figures)
+            if ref is not None and old is not None:
+                figure = float(kl.estimate("k3", old, ref, old)[credit.mask].double().mean())
+                row = self.rows.get(whole(first, "batch"))
+                if row and not near(row.get("kl/ref_nats"), figure, 1e-3):
+                    yield f"gives kl/ref_nats {figure:.6g}, {self.e.folder.metrics} has {row.get('kl/ref_nats')}"
+
+    def _failed(self, batch: Event, name: str) -> bool:
+        """The run ended over this batch at a gate of that name."""
+        after = [ev for ev in self.e.events if ev.seq > batch.seq]
+        nexts = next((ev.seq for ev in after if ev.kind is EventKind.ROLLOUT_BATCH), len(self.e.events))
+        return any(
+            ev.payload.get("passed") is False and ev.payload.get("name") == name for ev in after if ev.seq < nexts
+        )

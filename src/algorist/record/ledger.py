@@ -30,6 +30,9 @@ GENESIS: Final = "0" * 64
 WALL: Final = "wall"
 """The only key that may hold wall-clock values: moments, durations, speeds, temperatures."""
 _HEAD: Final = ("seq", "prev", "kind", "contract", "policy_version", WALL)
+_TYPES: Final = MappingProxyType(
+    {"seq": int, "prev": str, "kind": str, "contract": str, "policy_version": int, WALL: dict}
+)
 _NOTHING: Final[Mapping[str, JSON]] = MappingProxyType({})
 
 
@@ -110,6 +113,8 @@ class Event:
         raw = json.loads(line)
         if not isinstance(raw, dict) or (missing := [name for name in _HEAD if name not in raw]):
             raise ValueError("is not an event" + (f": {missing[0]} is missing" if isinstance(raw, dict) else ""))
+        if odd := [name for name, kind in _TYPES.items() if type(raw[name]) is not kind]:
+            raise ValueError(f"{odd[0]} must be a {_TYPES[odd[0]].__name__}, got {raw[odd[0]]!r:.40}")
         event = cls(
             seq=raw["seq"],
             prev=raw["prev"],
@@ -230,12 +235,14 @@ class Ledger:
     ) -> Event:
         """Add an event, flushed and fsynced before this returns.
 
-        `wall` gets `time` added. Non-finite floats, which JSON does not know, become the strings nan, inf and -inf.
+        `wall` gets `time` added, never before that of the event above: a clock that is set back does not set the ledger back.
+        Non-finite floats, which JSON does not know, become the strings nan, inf and -inf.
         Raises WriteFailed with the ledger as it was before, ValueError for a value JSON cannot hold.
         """
         started = time.monotonic()
         if clash := sorted(set(payload) & set(_HEAD)):
             raise ValueError(f"a payload must not use the ledger's own keys, got {clash}")
+        moment = max(_now(), str(self._events[-1].wall.get("time", "")) if self._events else "")
         event = Event(
             seq=len(self._events),
             prev=self._head,
@@ -243,7 +250,7 @@ class Ledger:
             contract=self.contract,
             policy_version=policy_version,
             payload={name: _plain(value) for name, value in payload.items()},
-            wall={"time": _now(), **{name: _plain(value) for name, value in wall.items()}},
+            wall={"time": moment, **{name: _plain(value) for name, value in wall.items()}},
         )
         line = event.to_line()
         append_durably(self._file, line + b"\n", self.path)

@@ -140,7 +140,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         table = pq.ParquetFile(path).read()
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: must be a Parquet file of rollouts, could not be read ({error})") from error
+        words = " ".join(str(error).split())
+        raise InputError(f"{path}: must be a Parquet file of rollouts, could not be read ({words})") from error
     for field in SCHEMA:
         if field.name not in table.schema.names and field.name in SCORES:
             table = table.append_column(field, pa.nulls(len(table), field.type))

@@ -9,7 +9,7 @@ from typing import Final, Literal, final
 
 from safetensors.torch import load_file, save_file
 
-from algorist.digest import canonical
+from algorist.digest import canonical, file_digest
 from algorist.errors import ResumeMismatch, Stopped
 from algorist.policy import weights
 from algorist.policy.model import CausalPolicy
@@ -114,7 +114,11 @@ class Session:
                 EventKind.CHECKPOINT,
                 policy_version=self.position.applied,
                 payload={"name": f"step-{number}", "manifest": manifest.digest, "phase": self.position.phase},
-                wall={"write_s": round(time.monotonic() - started, 3), "ledger_s": self.ledger_s()},
+                wall={
+                    "write_s": round(time.monotonic() - started, 3),
+                    "ledger_s": self.ledger_s(),
+                    "metrics": file_digest(self.metrics.path),
+                },
             )
         self._retain(self.folder.checkpoint(number))
         self._saved = number
