@@ -158,7 +158,8 @@ class CausalPolicy:
         fill = lambda values: values.new_zeros(len(members) * T).index_put((index,), values).view(len(members), T)  # noqa: E731
         value = None
         if self.value_head is not None:
-            value = fill(self.value_head(states.float()).squeeze(-1)[self._tensor(source_of[by_source])])
+            with torch.autocast(self.device.type, enabled=False):  # in float32, as the head
+                value = fill(self.value_head(states.float()).squeeze(-1)[self._tensor(source_of[by_source])])
         return Scores(
             rows=[row for _, row, _ in members], logp=fill(logp), entropy=fill(entropy), below=fill(below), value=value
         )

@@ -107,9 +107,14 @@ def load_problems(
 
     usable, lost = _usable(train.problems, gold_check)
     dropped += lost
+    if not usable:
+        raise InputError(f"problems.source: none of the {total} problems can be used: {_why(dropped)}")
     unused = 0
     if heldout is None:
-        parts = split_off(usable, cfg.heldout, seed)
+        try:
+            parts = split_off(usable, cfg.heldout, seed)
+        except InputError as error:
+            raise InputError(f"{error} Before that, {_why(dropped)}" if dropped else str(error)) from error
     else:
         apart, lost = _usable(heldout.problems, gold_check)
         dropped += lost
@@ -128,6 +133,19 @@ def load_problems(
     )  # fmt: skip
     train_part, sft_part, heldout_part = (_bare(part, cfg.efforts) for part in (rest, sft, parts.heldout))
     return ProblemSet(train=train_part, sft=sft_part, heldout=heldout_part, report=report)
+
+
+def _why(dropped: Sequence[Dropped]) -> str:
+    """The commonest reason with its first row, and what to do about it."""
+    reason, count = Counter(d.reason for d in dropped).most_common(1)[0]
+    first = next(d for d in dropped if d.reason == reason)
+    remedy = {
+        "gold_refused": "Correct the golds, or name their form: answer_kind, or gold: after_hashes or last_boxed for golds at the end of "
+        "a solution.",
+        "conflicting_gold": "Give each question one answer.",
+    }.get(reason, "Correct the rows.")
+    detail = first.detail if len(first.detail) <= 300 else f"{first.detail[:300]}..."
+    return f"{count} are dropped for {reason} (first: {first.where}{', ' + detail if detail else ''}). {remedy}"
 
 
 def _bare(problems: Sequence[Placed], efforts: Sequence[int]) -> tuple[Problem, ...]:

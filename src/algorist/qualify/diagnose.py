@@ -344,6 +344,18 @@ def _pattern(replay: Replay, dtype: str, side: str) -> Cause | None:
     first = mask & (mask.cumsum(1) == 1)
     long = mask.sum(1) > 1
     residual = replay.difference.mean_nats
+    if bool(long.any()) and bool(off.any()) and not bool((off & ~last)[long].any()):
+        words = f"only the last token is off in the {side}'s values, the one that ends a response ({rows_off} of {rows_with} of them)"
+        remedy = "Score the stop token like every other one; it is part of the response."
+        return Cause(code="last_token", words=words, remedy=remedy, residual_nats=residual)
+    begins = bool(long.any()) and bool((size[first & long[:, None]] <= 0.1 * _EQUAL[dtype]).all())
+    if begins and bool(off.any()):
+        words = (
+            f"the first token of every response agrees and later ones do not ({rows_off} of {rows_with} responses): the {side} loses "
+            "track of what was sampled before, or mixes up later values"
+        )
+        remedy = "Look at the key-value cache, position ids and attention mask of decoding, and at rows that share a cache line."
+        return Cause(code="cache", words=words, remedy=remedy, residual_nats=residual)
     if replay.difference.max_nats < 0.1 and dtype == "float32" and rows_off > 0.5 * rows_with:
         words = (
             f"the differences are small and everywhere (at most {replay.difference.max_nats:.2g} nats): the {side} computes with less "
@@ -351,14 +363,6 @@ def _pattern(replay: Replay, dtype: str, side: str) -> Cause | None:
         )
         remedy = "Compare dtype, quantisation and weights digest of sampler and trainer."
         return Cause(code="precision", words=words, remedy=remedy, residual_nats=residual)
-    if bool(long.any()) and bool(off.any()) and not bool((off & ~last)[long].any()):
-        words = f"only the last token of the responses is off in the {side}'s values: the one that ends them"
-        remedy = "Score the stop token like every other one; it is part of the response."
-        return Cause(code="last_token", words=words, remedy=remedy, residual_nats=residual)
-    if bool(long.any()) and not bool((off & first)[long].any()):
-        words = f"the first token of every response agrees and later ones do not: the {side} loses track of what was sampled before"
-        remedy = "Look at the key-value cache, position ids and attention mask of decoding, and at rows that share a cache line."
-        return Cause(code="cache", words=words, remedy=remedy, residual_nats=residual)
     if rows_off <= 0.8 * rows_with:
         words = (
             f"{rows_with - rows_off} responses agree to the last token, {rows_off} do not: those hold other tokens or values than were "

@@ -4,21 +4,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Concatenate, ParamSpec, TypeVar, final
 
 from algorist.digest import JSON
 from algorist.errors import AdmissionRefused, AlgoristError, GateFailed
 from algorist.flow import Batch, Group, Outcome, Problem, Rollout, Update
 from algorist.flow import Verdict as Judged
 from algorist.problems.order import ProblemOrder
-from algorist.qualify import canary, data, memory, policy_gates, rollouts, routers, signal
+from algorist.qualify import canary, memory, policy_gates, rollouts, routers, signal
 from algorist.qualify.admit import measure_admission
 from algorist.qualify.agree import Agreement
 from algorist.qualify.agree import bounds_of as bounds_of
 from algorist.qualify.closing import counts_gate, outcome_gate, recorded
 from algorist.qualify.gate import Gate, Verdict
+from algorist.qualify.preflight import preflight as preflight
+from algorist.qualify.preflight import timed
 from algorist.qualify.steps import Steps
 from algorist.qualify.subject import Subject
+from algorist.qualify.takeover import still_there
 from algorist.qualify.watch import Watch
 from algorist.record import metrics
 from algorist.record.ledger import EventKind
@@ -30,36 +33,21 @@ from algorist.verify.item import Item
 from algorist.verify.pool import first_look
 
 Figures = dict[str, float | int | str | bool | None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def preflight(subject: Subject) -> Iterable[Gate]:
-    """The gates that need no training, cheapest first; what fails does not hide what comes after."""
-    readable = True
-    for judge in (data.data_gate, data.canary_gate, data.lengths_gate, data.template_gate):
-        gate = timed(lambda judge=judge: judge(subject))  # type: ignore[misc]
-        readable = gate.passed
-        yield gate
-    yield timed(lambda: policy_gates.parameters_gate(subject))
-    yield timed(lambda: policy_gates.parents_gate(subject, None))
-    if readable:
-        admitted = timed(lambda: measure_admission(subject))
-        yield admitted
-        if admitted.passed:
-            yield timed(lambda: policy_gates.cache_gate(subject))
-        else:  # what is refused must not be allocated all the same
-            words = "not judged: memory was refused"
-            yield Gate(name="cache", value=None, threshold=None, unit="", verdict=Verdict.DEFERRED, cause=words)
-    else:  # a prompt the policy cannot read must not reach it
-        for name in ("memory", "cache"):
-            words = "not judged: the template gate failed"
-            yield Gate(name=name, value=None, threshold=None, unit="", verdict=Verdict.DEFERRED, cause=words)
+def _clocked(moment: Callable[Concatenate["RunGates", P], T]) -> Callable[Concatenate["RunGates", P], T]:
+    """A moment of a batch whose seconds are counted."""
 
+    def look(self: "RunGates", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        started = time.monotonic()
+        try:
+            return moment(self, *args, **kwargs)
+        finally:
+            self.spent_s += time.monotonic() - started
 
-def timed(judge: Callable[[], Gate]) -> Gate:
-    """A gate with the seconds it took among its wall-clock values."""
-    started = time.monotonic()
-    gate = judge()
-    return replace(gate, wall={**gate.wall, "gate_s": round(time.monotonic() - started, 3)})
+    return look
 
 
 @final
@@ -75,12 +63,15 @@ class RunGates:
         self._agreement = Agreement(subject)
         self._steps = Steps(subject)
         self._shown: Counter[str] = Counter()
+        self.spent_s = 0.0
+        """Seconds spent on the batches since it was last told."""
 
     # -- the moments ------------------------------------------------------------------------------------------------
 
     def before_training(self, session: Session) -> None:
         """Preflight at the start of a run; admission whenever a process takes it over."""
         known = recorded(session)
+        still_there(self.subject, session)
         failed: list[Gate] = []
         fresh = "data" not in known
         for gate in preflight(self.subject) if fresh else [timed(lambda: measure_admission(self.subject))]:
@@ -104,6 +95,7 @@ class RunGates:
         self._watch.catch_up(metrics.read(session.folder.metrics) if session.folder.metrics.is_file() else [])
         session.listener.say("gates before training: all passed")
 
+    @_clocked
     def after_sampling(
         self,
         session: Session,
@@ -125,6 +117,7 @@ class RunGates:
         self._broken(session, sampler, index, self._repeated(index, problems))
         self._steps.at_rest(session)
 
+    @_clocked
     def before_update(self, session: Session, sampler: Trainer, batch: Batch, rows: Rows) -> Figures:
         """The policy is the trainer's, verdicts and rewards are those of their responses; the first batch has a signal.
 
@@ -156,9 +149,11 @@ class RunGates:
             "response/duplicate_share": contrast.duplicate_share,
             "reward/spread_mean": contrast.reward_spread,
             "reward/missing_share": contrast.error_share,
+            "time/gates_s": self._told(),
         }
         return figures | self._load.figures()
 
+    @_clocked
     def before_step(self, session: Session, trainer: Trainer, assigned: Assigned, computed: Computed) -> None:
         """Tokens, advantages, loss and gradients of one step are the contract's; no weight has moved."""
         rl = self.subject.rl
@@ -166,6 +161,7 @@ class RunGates:
             self._agreement.step(session, trainer, computed)
         self._steps.before(session, trainer, assigned, computed)
 
+    @_clocked
     def after_step(self, session: Session, trainer: Trainer, update: Update) -> None:
         """The weights moved as promised, or not at all where the update was skipped."""
         self._steps.after(session, trainer, update)
@@ -229,6 +225,11 @@ class RunGates:
             raise GateFailed(" ".join(gate.sentence for gate in failed))
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _told(self) -> float:
+        """What was spent since the last batch asked; what this one still takes is told by the next."""
+        spent, self.spent_s = self.spent_s, 0.0
+        return spent
 
     def _promise(self, sampler: Trainer, index: int) -> rollouts.Promise:
         rl, task = self.subject.rl, self.subject.task

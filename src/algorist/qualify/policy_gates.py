@@ -24,6 +24,14 @@ from algorist.rollout.local import LocalEngine
 from algorist.train import rows as rows_of
 from algorist.train.rows import Rows
 
+_NOT_COMPUTED = frozenset(
+    {
+        "architectures", "bos_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype", "transformers_version", "use_cache",
+        "output_attentions", "output_hidden_states", "return_dict", "id2label", "label2id", "problem_type", "chunk_size_feed_forward",
+        "is_encoder_decoder", "tokenizer_class",
+    }
+)  # fmt: skip
+"""Keys of a config that no logit depends on."""
 _STEP = 10.0
 """Most that one update may move a typical weight, as a multiple of its size."""
 
@@ -175,6 +183,7 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
     cfg = subject.cfg.parents
     own = weights_digest(subject.policy, value_head=False)  # a value head has no parent
     digests = {"policy": own}
+    configs = {"policy": config_digest(subject.policy.model.config)}
     if cfg.weights is not None:
         digests["declared"] = cfg.weights
     if reference is not None:
@@ -189,6 +198,7 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
         if path is not None:
             folder = (subject.base / path).resolve()
             model, tokenizer = load_folder(folder)
+            configs[name] = config_digest(model.config)
             digests[name] = weights_digest(
                 CausalPolicy(model, tokenizer, dtype=subject.policy.dtype, device=torch.device("cpu"))
             )
@@ -196,17 +206,36 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
     strangers = [name for name, d in digests.items() if d != own]
     wrong = [name for name, step in steps.items() if cfg.step is not None and step not in (None, cfg.step)]
     words = [f"{name} carries weights {digests[name][:12]}, the policy {own[:12]}" for name in strangers]
+    unlike = [name for name, d in configs.items() if d != configs["policy"]]
+    words += [
+        f"{name} has another config.json than the policy, so that equal weights compute something else"
+        for name in unlike
+    ]
     words += [f"{name} was saved at step {steps[name]}, not {cfg.step}" for name in wrong]
     return Gate(
         name="parents",
-        value=len(strangers) + len(wrong),
+        value=len(strangers) + len(unlike) + len(wrong),
         threshold=0,
         unit="parents that do not match",
         verdict=Verdict.FAILED if words else Verdict.PASSED,
         cause="; ".join(words),
         remedy="Start policy, reference and sampler from one checkpoint." if words else "",
-        figures={"digests": dict(digests), "steps": dict(steps), "declared_step": cfg.step},
+        figures={
+            "digests": dict(digests),
+            "config": configs["policy"],
+            "steps": dict(steps),
+            "declared_step": cfg.step,
+        },
     )
+
+
+def config_digest(config: object) -> str:
+    """sha256 over what a model's config says of its computation: layers, heads, positions, activations; not where it came from.
+
+    Equal weights under another config (rope_theta, say) are another policy.
+    """
+    told: dict[str, JSON] = config.to_dict()  # type: ignore[attr-defined]
+    return digest({k: v for k, v in told.items() if k not in _NOT_COMPUTED and not k.startswith("_")})
 
 
 def saved_step(folder: Path) -> int | None:
@@ -263,7 +292,8 @@ def judge_cache(subject: Subject, sampled: Sequence[Rollout]) -> Gate:
     failed = not sampled or not found.difference.mean_nats <= bound
     cause = remedy = ""
     if failed and not sampled:
-        cause, remedy = "the engine gave no token", "Look at the engine's own messages."
+        cause = "the engine gave no token: the policy's logits are not finite, or its prompts are refused"
+        remedy = "Look for weights that are not finite or far too large, and at the engine's own messages."
     elif failed:
         named = diagnose(subject.policy, rows, found, temperature=temperature)
         cause = f"decoding step by step differs from one full forward pass: {named.words}"

@@ -5,27 +5,22 @@ parameter AdamW is followed in float64, so that clipping, moments, rate, decay a
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from algorist.flow import Update
-from algorist.objective.reduce import weights_of
-from algorist.objective.registry import METHODS
-from algorist.objective.spec import TokenBatch
+from algorist.qualify.gradient import gradient_again, loss_again, small
 from algorist.qualify.rollouts import Fault
 from algorist.train.config import OptimizerConfig
 from algorist.train.schedule import learning_rate
 from algorist.train.trainer import Assigned, Computed, Trainer
 
-_METHODS: Final = dict(METHODS)
 _ENTRIES = 8
 """Entries of each parameter that are followed."""
-_TENSORS = 8
-"""Small parameters whose whole gradient is computed again."""
 _NEAR = 1e-2
 """Relative difference of two gradients that only the order of summation, or bfloat16, explains."""
 
@@ -45,7 +40,7 @@ class _Shadow:
 
     @classmethod
     def of(cls, parameter: nn.Parameter, decay: float, state: dict[str, Tensor]) -> "_Shadow":
-        index = torch.linspace(0, parameter.numel() - 1, min(_ENTRIES, parameter.numel())).long()
+        index = spread_entries(parameter.numel())
         found = cls(
             parameter=parameter,
             index=index.to(parameter.device),
@@ -156,14 +151,9 @@ class StepCheck:
                 "Look for a detach or no_grad between loss and weights; what is not meant to be trained belongs in "
                 "qualify.parameters.frozen.",
             )
-        norm = torch.stack([p.grad.detach().norm() for p in self._named.values() if p.grad is not None]).norm()
-        if not bool(torch.isfinite(norm)):
-            return None  # skipped, too
         fault = self._gradient(assigned) if self._first else None
         self._first = False
-        limit = self.cfg.clip_norm
-        scale = 1.0 if limit is None else min(1.0, limit / (float(norm) + 1e-6))
-        self._pending = {n: s.pick(g) * scale for n, s in self._shadows.items() if (g := s.parameter.grad) is not None}
+        self._pending = {n: s.pick(g) for n, s in self._shadows.items() if (g := s.parameter.grad) is not None}
         return fault
 
     def after(self, update: Update) -> Fault | None:
@@ -177,7 +167,10 @@ class StepCheck:
                 "an update was called applied, and nothing was computed for it",
                 "Call Trainer.step for each update.",
             )
-        fault = self._counted(self._applied + 1) or self._frozen_moved() or self._moved_as_expected(pending)
+        limit, norm = self.cfg.clip_norm, update.metrics.get("grad_norm", math.nan)
+        scale = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))  # as torch clips
+        clipped = {name: gradient * scale for name, gradient in pending.items()}
+        fault = self._counted(self._applied + 1) or self._frozen_moved() or self._moved_as_expected(clipped)
         self._applied = self.trainer.applied
         for shadow in self._shadows.values():
             shadow.look()
@@ -246,28 +239,22 @@ class StepCheck:
         return None
 
     def _loss(self, assigned: Assigned, computed: Computed) -> Fault | None:
-        """loss = sum of weight * token loss over the whole batch, from the log-probabilities of this very step."""
-        objective, credit = self.trainer.objective, assigned.credit
-        if "value" in objective.needs:
-            return None  # the value head's output is not kept
-        weight = weights_of(objective, credit, assigned.rows.group)
-        tokens = _METHODS[self.trainer.method.name].loss(_tokens(assigned, computed.logp), objective).double() * weight
-        mine, size = float(tokens.sum()), float(tokens.abs().sum())
-        if not math.isfinite(mine) or abs(mine - computed.loss) <= 1e-4 * size + 1e-6:
+        again = loss_again(self.trainer, assigned, computed.logp)
+        if again is None or not math.isfinite(again[0]) or abs(again[0] - computed.loss) <= 1e-4 * again[1] + 1e-6:
             return None
+        name = self.trainer.method.name
         return _fault(
             "loss",
-            f"the loss of {self.trainer.method.name} on this batch is {mine:.6g}, the step computed {computed.loss:.6g}",
+            f"the loss of {name} on this batch is {again[0]:.6g}, the step computed {computed.loss:.6g}",
             "One mask and one set of weights for the whole batch, whatever the micro-batches; no factor for accumulation.",
         )
 
     def _gradient(self, assigned: Assigned) -> Fault | None:
-        """d loss / d theta = - sum of weight * coefficient * d log pi / d theta (DeepSeekMath eq. 5), for a few small tensors."""
-        chosen = _small(self._named)
-        mine = self._again(assigned, list(chosen.values()))
+        chosen = small(self._named)
         theirs = torch.cat([g.detach().double().cpu().flatten() for p in chosen.values() if (g := p.grad) is not None])
+        mine = gradient_again(self.trainer, assigned, chosen)
         apart, size = float((theirs - mine).norm()), float(mine.norm())
-        if apart <= _NEAR * size + 1e-9:
+        if apart <= _NEAR * size + 1e-9 or not math.isfinite(size):
             return None
         cosine = float(theirs @ mine) / max(1e-300, float(theirs.norm()) * size)
         return _fault(
@@ -277,82 +264,15 @@ class StepCheck:
             "Compare Method.loss with Method.coefficient: sign, scale, mask, and what carries gradient.",
         )
 
-    def _again(self, assigned: Assigned, parameters: Sequence[nn.Parameter]) -> Tensor:
-        trainer, policy, credit = self.trainer, self.trainer.policy, assigned.credit
-        objective, method = trainer.objective, _METHODS[trainer.method.name]
-        weight = weights_of(objective, credit, assigned.rows.group)
-        trained = credit.mask & (credit.advantage != 0) if not objective.needs else credit.mask
-        rows = trained.any(1).nonzero().squeeze(1).tolist()
-        tokens = [assigned.rows.tokens[i] for i in rows]
-        pair = None if credit.pair is None or method.together == "row" else credit.pair[torch.tensor(rows)].tolist()
-        size = trainer.micro_batch_tokens
-        batches = (
-            policy.micro_batches(tokens, max_tokens=size)
-            if pair is None
-            else policy.paired_micro_batches(tokens, pair, max_tokens=size)
-        )
-        total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
-        for batch in batches:
-            with policy.compute():
-                scores = policy.score(
-                    batch, tokens, temperature=trainer.temperature, num_tokens=assigned.rows.num_tokens
-                )
-            index = torch.tensor([rows[i] for i in scores.rows])
-            part = _tokens(assigned, None, index, scores.logp, scores.value)
-            share = weight[index].to(policy.device)
-            if "value" in objective.needs:  # the value loss has no coefficient
-                loss = (method.loss(part, objective) * share).sum()
-            else:
-                loss = -(method.coefficient(part, objective).detach() * share * scores.logp).sum()
-            grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-            flat = [
-                torch.zeros(p.numel()) if g is None else g.flatten().cpu()
-                for p, g in zip(parameters, grads, strict=True)
-            ]
-            total += torch.cat(flat).double()
-        return total
 
+def spread_entries(size: int) -> Int[Tensor, "n"]:
+    """Places of a few entries of a tensor of `size`, first and last among them.
 
-def _tokens(
-    assigned: Assigned,
-    logp: Tensor | None,
-    index: Tensor | None = None,
-    scored: Tensor | None = None,
-    value: Tensor | None = None,
-) -> TokenBatch:
-    """The rows `index` (all) as the objective sees them; log-probabilities of the step, or those just scored."""
-    live = logp if scored is None else scored
-    assert live is not None, "one of logp and scored"
-    device = live.device
-
-    def pick(x: Tensor) -> Tensor:
-        return (x if index is None else x[index]).to(device)
-
-    def maybe(x: Tensor | None) -> Tensor | None:
-        return None if x is None else pick(x)
-
-    credit = assigned.credit
-    return TokenBatch(
-        logp=live,
-        logp_old=live.detach() if assigned.logp_old is None else pick(assigned.logp_old),
-        logp_behaviour=pick(assigned.rows.behaviour),
-        advantage=pick(credit.advantage),
-        mask=pick(credit.mask),
-        logp_ref=maybe(assigned.logp_ref),
-        value=value,
-        value_old=maybe(assigned.value_old),
-        returns=maybe(credit.returns),
-        pair=maybe(credit.pair),
-    )
-
-
-def _small(named: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
-    """A few small tensors, spread over the depth of the model; norms, in most."""
-    having = [(name, p) for name, p in named.items() if p.grad is not None]
-    limit = sorted(p.numel() for _, p in having)[min(len(having), 2 * _TENSORS) - 1]
-    small = [(name, p) for name, p in having if p.numel() <= limit]
-    step = max(1, len(small) // _TENSORS)
-    return dict(small[::step])
+    >>> spread_entries(15).tolist(), spread_entries(2).tolist()
+    ([0, 2, 4, 6, 8, 10, 12, 14], [0, 1])
+    """
+    n = min(_ENTRIES, size)
+    return torch.arange(n) * (size - 1) // max(1, n - 1)
 
 
 def _fault(code: str, words: str, remedy: str) -> Fault:

@@ -13,7 +13,7 @@ from algorist.policy.model import CausalPolicy
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.policy_gates import stray_parameters
 from algorist.qualify.rollouts import Fault
-from algorist.qualify.step import StepCheck
+from algorist.qualify.step import StepCheck, spread_entries
 from algorist.qualify.subject import Subject
 from algorist.qualify.worth import Outcome, worth
 from algorist.record.ledger import EventKind
@@ -38,6 +38,8 @@ class Steps:
         self._check: StepCheck | None = None
         self._batch: Batch | None = None
         self._reference: dict[str, Tensor] = {}
+        self._said = ""
+        """The contract under which a step was seen to be as promised."""
 
     def same_rows(self, batch: Batch, rows: Rows) -> Fault | None:
         """The tensors that are trained are those of the rollouts, row by row."""
@@ -91,8 +93,10 @@ class Steps:
             self._check = self._follow(session, trainer)
         version = trainer.applied - int(update.applied)  # the update itself is not on the ledger yet
         self._end(session, trainer, self._check.after(update), version)
-        known = {e.payload.get("name") for e in session.ledger.events if e.contract == session.contract}
-        if update.applied and "update" not in known:
+        if update.applied and self._said != session.contract:
+            self._said = session.contract
+            if any(e.payload.get("name") == "update" and e.contract == session.contract for e in session.ledger.events):
+                return
             gate = Gate(name="update", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED)
             session.ledger.append(EventKind.GATE, policy_version=version, payload=gate.payload())
 
@@ -272,7 +276,7 @@ def _entries(policy: CausalPolicy) -> dict[str, Tensor]:
     """A few entries of each tensor."""
     found = {}
     for name, p in policy.model.named_parameters():
-        index = torch.linspace(0, p.numel() - 1, min(8, p.numel())).long().to(p.device)
+        index = spread_entries(p.numel()).to(p.device)
         found[name] = p.detach().reshape(-1)[index].cpu().clone()
     return found
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from algorist.digest import JSON, file_digest
-from algorist.errors import GateFailed
+from algorist.errors import GateFailed, ResumeMismatch
 from algorist.flow import Batch, Problem, Update
 from algorist.objective.config import SFTConfig as SFTObjective
 from algorist.objective.registry import METHODS
@@ -99,7 +99,13 @@ def make_trainer(session: Session, cfg: RLConfig) -> Trainer:
     if session.restored is not None and session.reference is not None:
         from algorist.policy.weights import load_state
 
-        load_state(session.reference, session.restored / "reference.safetensors")
+        file = session.restored / "reference.safetensors"
+        if not file.is_file():
+            raise ResumeMismatch(
+                f"{session.restored}: must hold the reference policy that {cfg.objective.name} needs (reference.safetensors): it is "
+                "missing. An objective that needs one cannot be taken up in the middle of a run: start a new run from these weights."
+            )
+        load_state(session.reference, file)
     return Trainer(
         policy=session.policy,
         optimizer_cfg=cfg.optimizer,

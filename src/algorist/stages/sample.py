@@ -69,9 +69,10 @@ def sample_batch(
             prompts, num_samples=group_size, plan=plan, policy_version=version, seed=seed, salt=f"batch-{index}"
         ),
     )
+    sampled = time.monotonic()
     whole_groups(groups, problems, group_size, where)
     look(groups)
-    sampled = time.monotonic()
+    looked = time.monotonic()
     verdicts, rewards = judged(task, problems, groups, where)
     made = tuple(
         Group(
@@ -83,7 +84,7 @@ def sample_batch(
         for i, problem in enumerate(problems)
     )
     batch = Batch(index=index, policy_version=version, groups=made)
-    return Sampled(batch=batch, rollout_s=sampled - started, verify_s=time.monotonic() - sampled)
+    return Sampled(batch=batch, rollout_s=sampled - started, verify_s=time.monotonic() - looked)
 
 
 def judged(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, final
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from algorist.digest import canonical, file_digest
@@ -145,9 +146,10 @@ class Session:
         for skipped in latest.skipped:
             self.listener.say(f"checkpoint {skipped.path.name} cannot be used and is skipped: {skipped.reason}")
         position = Position()
-        if latest.path is not None:
+        if latest.path is not None and latest.manifest is not None:
+            self._is_own(latest.path, latest.manifest.digest)
             position = _read_position(latest.path / "state.json")
-            weights.load_state(self.policy, latest.path / "weights.safetensors")
+            self._load_weights(latest.path / "weights.safetensors")
         target = max(position.ledger, self._sealed())
         if target == self.ledger.position + 1 and latest.path is not None and latest.manifest is not None:
             # a kill between committing a checkpoint and announcing it: the event is written now, as it would have been
@@ -214,6 +216,28 @@ class Session:
         return round(spent, 4)
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_own(self, path: Path, manifest: str) -> None:
+        """A checkpoint that the ledger knows must be the one it knows; one that a kill left unannounced is not there."""
+        said = [
+            e.payload["manifest"]
+            for e in self.ledger.events
+            if e.kind is EventKind.CHECKPOINT and e.payload["name"] == path.name
+        ]
+        if said and said[-1] != manifest:
+            raise ResumeMismatch(
+                f"{path}: must be the checkpoint that this run wrote: its manifest is not the one on the ledger, so its files are those of "
+                "another run, or were changed. Put the original back, or remove the folder to go on from the one before."
+            )
+
+    def _load_weights(self, path: Path) -> None:
+        weights.load_state(self.policy, path)
+        stored = load_file(path)
+        odd = [name for name, own in weights.state(self.policy).items() if not torch.equal(own, stored[name])]
+        if odd:
+            raise ResumeMismatch(
+                f"{path}: the policy must hold the checkpoint's weights after a resume: {odd[0]} differs."
+            )
 
     def _retain(self, newest: Path) -> None:
         """LATEST names the newest checkpoint; one that only a stop asked for goes, then the oldest beyond `keep`."""
