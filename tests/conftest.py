@@ -1,7 +1,7 @@
 """Fixtures shared by all rooms: one small real policy, made once, and a quiet single-threaded torch."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,15 @@ def _threads() -> None:
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+
+
+@pytest.fixture(autouse=True)
+def _threads_again(_threads: None) -> Iterator[None]:
+    """A verb that ran in this process may have left its own number of threads behind, and it is part of every contract."""
+    yield
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from algorist.cli.run import as_json
 from algorist.errors import InputError, ResumeMismatch, Stopped
 from algorist.launch.run import resume, run
 from algorist.recipe.load import load
 from algorist.record import metrics as metrics_file
 from algorist.record.ledger import EventKind, counts, logical_digest, read, verify
 from algorist.record.rollouts import read as read_rollouts
+from algorist.report import summary_table
+from algorist.report.cost import cost
 from algorist.stages.listener import Silent
 
 RECIPE = Path(__file__).with_name("nano.yaml")
@@ -77,6 +80,22 @@ def test_the_first_replay_check_is_within_float32_noise(finished) -> None:
     assert checks[0].payload["batch"] == 0
     assert checks[0].payload["tokens"] > 0
     assert checks[0].payload["max_nats"] < 1e-4
+
+
+def test_what_being_checked_costs_is_recorded_and_shown_everywhere_from_one_computation(finished) -> None:
+    found = cost(read(finished.folder / "ledger.jsonl"))
+    assert found == finished.cost
+    assert found.gates_s > 0
+    assert found.ledger_s > 0
+    assert found.replay_s > 0
+    assert sum(found.shares.values()) < 1
+    assert as_json(finished)["cost"] == found.to_json()
+    share = f"{found.shares['ledger']:.1%}"
+    assert f"ledger {share} of the time" in finished.report.read_text()
+    assert f"ledger {share} of the time" in str(summary_table(finished.folder).caption)
+    script = Path(__file__).parents[2] / "benchmarks" / "bench_gates.py"
+    done = subprocess.run([sys.executable, script, finished.folder], capture_output=True, text=True, check=False)
+    assert found.to_json().items() <= json.loads(done.stdout).items()
 
 
 def test_rollouts_hold_their_groups_and_advantages_that_sum_to_zero(finished) -> None:

@@ -176,6 +176,7 @@ def as_json(finished: "Finished") -> "dict[str, JSON]":
             "updates_skipped": finished.counts.updates_skipped,
             "evaluations_completed": finished.counts.evaluations_completed,
         },
+        "cost": None if finished.cost is None else finished.cost.to_json(),
         "export": str(finished.export),
         "report": str(finished.report),
     }

@@ -9,9 +9,9 @@ from typing import Any
 
 from algorist.digest import canonical, file_digest, sha256
 from algorist.errors import AlgoristError, InputError
+from algorist.launch.contract import make_contract
 from algorist.launch.export import write_export
 from algorist.launch.prepare import Prepared, prepare, subject_of
-from algorist.launch.run import make_contract
 from algorist.policy import weights
 from algorist.policy.build import build_policy
 from algorist.policy.config import PolicyConfig

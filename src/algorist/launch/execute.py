@@ -22,6 +22,8 @@ from algorist.record.metrics import Metrics, open_sink
 from algorist.record.run_folder import RunFolder
 from algorist.record.storage import WriteFailed
 from algorist.report import build as build_report
+from algorist.report.cost import Cost, cost
+from algorist.stages.clocked import Clocked
 from algorist.stages.evaluate import evaluate_policy
 from algorist.stages.listener import Listener
 from algorist.stages.offline import keeps_start
@@ -42,6 +44,8 @@ class Finished:
     """Rollout batches, applied and skipped updates, evaluations."""
     export: Path
     report: Path
+    cost: Cost | None
+    """Seconds of gates, replay checks and ledger."""
 
 
 def execute(
@@ -83,7 +87,7 @@ def execute(
             seed=recipe.seed,
             listener=listener,
             stop_requested=stop_requested,
-            gates=RunGates(subject_of(prepared)),
+            gates=Clocked(RunGates(subject_of(prepared))),
         )
         if ledger.events[-1].kind is EventKind.CLOSED:
             listener.say("this run is finished; its receipt and report are made again where they are missing")
@@ -110,6 +114,7 @@ def execute(
         counts=counts(events),
         export=folder.export,
         report=report,
+        cost=cost(events),
     )
 
 
@@ -130,7 +135,7 @@ def _ends(session: Session) -> Iterator[None]:
         if ledger.events[-1].kind is not EventKind.PAUSED:
             with contextlib.suppress(WriteFailed, OSError):  # what pauses it may be that nothing can be written
                 payload: dict[str, JSON] = {"message": str(error)}
-                wall: dict[str, JSON] = {"metrics": file_digest(folder.metrics)}
+                wall: dict[str, JSON] = {**session.spent(), "metrics": file_digest(folder.metrics)}
                 ledger.append(
                     EventKind.PAUSED, policy_version=ledger.events[-1].policy_version, payload=payload, wall=wall
                 )
@@ -176,7 +181,7 @@ def _stages(prepared: Prepared, session: Session) -> None:
             "batches_promised": recipe.rl.updates if recipe.rl else 0,
             "weights": weights.weights_digest(session.policy),
         },
-        wall={"ledger_s": session.ledger_s()},
+        wall=session.spent(),
     )
 
 

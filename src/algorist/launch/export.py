@@ -15,6 +15,7 @@ def write_export(prepared: Prepared, policy: CausalPolicy, folder: Path, *, cont
         "contract": contract,
         "recipe": prepared.recipe.name,
         "weights": weights.weights_digest(policy, value_head=False),  # a value head is not exported
+        "step": applied,
         "prompt": prompt.model_dump(mode="json"),
     }
     card = _card(prepared, contract, applied)

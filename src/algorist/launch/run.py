@@ -1,26 +1,27 @@
-"""A new run of a recipe, the contract it begins with, and how a stopped one goes on."""
+"""A new run of a recipe, and how a stopped one goes on."""
 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
-from algorist.digest import JSON, canonical, digest, file_digest, sha256
+from algorist.digest import JSON, canonical, digest, file_digest
 from algorist.errors import InputError, ResumeMismatch
+from algorist.launch.contract import make_contract
 from algorist.launch.execute import Finished, execute
 from algorist.launch.pause import failures_pause
 from algorist.launch.prepare import Prepared, prepare
-from algorist.policy import weights
 from algorist.qualify import contract as contracts
 from algorist.recipe.load import Resolved, from_json, load, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
 from algorist.record.ledger import scan
 from algorist.record.run_folder import RunFolder
-from algorist.reward.reward import source_digest
 from algorist.stages.listener import Listener
-from algorist.verify.identity import version as verifier_version
 
+_TOLD: Final = 6
+"""Differences of contracts that a message names."""
 Never: Callable[[], bool] = lambda: False  # noqa: E731
 
 
@@ -139,49 +140,11 @@ def read_run(folder: RunFolder) -> tuple[dict[str, JSON], Recipe, Path, str | No
         ) from error
 
 
-def make_contract(prepared: Prepared) -> dict[str, JSON]:
-    """The contract of a prepared recipe; see `qualify.contract`."""
-    recipe, policy = prepared.recipe, prepared.policy
-    problems = prepared.problems
-    settings = recipe.model_dump(mode="json")
-    document = contracts.build(
-        recipe=settings,
-        recipe_digest=sha256(canonical(settings)),
-        policy={
-            "weights": weights.weights_digest(policy),
-            "tokenizer": weights.tokenizer_digest(policy.tokenizer),
-            "parameters": policy.num_parameters(),
-            "layout": policy.layout,
-            "dtype": policy.dtype,
-            "device": policy.device.type,
-        },
-        problems={
-            "digest": problems.digest,
-            "train": len(problems.train),
-            "sft": len(problems.sft),
-            "heldout": len(problems.heldout),
-            "evaluated": len(prepared.task.heldout),
-        },
-        verifier=verifier_version(),
-        formulas=formulas(recipe),
-        notes=prepared.notes,
-    )
-    return {**document, "reward": {"name": recipe.reward.name, "source": source_digest(prepared.task.reward)}}
-
-
-def formulas(recipe: Recipe) -> dict[str, JSON]:
-    """The formulas that run, per loop."""
-    from algorist.objective.registry import METHODS
-
-    if recipe.rl is None:
-        return {}
-    return {"rl": dict(METHODS[recipe.rl.objective.name].formula(recipe.rl.objective))}
-
-
 def _mismatch(stored: dict[str, JSON], now: dict[str, JSON], path: Path) -> ResumeMismatch:
     """What differs between the run's contract and the present one, in words."""
     found = contracts.differences(stored, now)
+    more = f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
     return ResumeMismatch(
-        f"{path}: a resume must find what the run began with; different now: {'; '.join(found)[:600]}. Put it back, start a new "
+        f"{path}: a resume must find what the run began with; different now: {'; '.join(found[:_TOLD])}{more}. Put it back, start a new "
         "run, or go on under a new contract that names this one: algorist resume RUN --amend."
     )

@@ -30,6 +30,7 @@ def build(
     recipe: Mapping[str, Any],
     recipe_digest: str,
     policy: Mapping[str, JSON],
+    parents: Mapping[str, JSON],
     problems: Mapping[str, JSON],
     verifier: str,
     formulas: Mapping[str, JSON],
@@ -41,6 +42,7 @@ def build(
         "recipe": recipe,
         "recipe_digest": recipe_digest,
         "policy": dict(policy),
+        "parents": dict(parents),
         "problems": dict(problems),
         "verifier": verifier,
         "formulas": dict(formulas),
@@ -63,6 +65,11 @@ def promises(recipe: Mapping[str, Any]) -> dict[str, JSON]:
     """What the run will do and keep: gates, budget, tolerances with their statistic, what log-probabilities mean."""
     rl = recipe.get("rl")
     result: dict[str, JSON] = {"gates": list(GATES), "seed": recipe["seed"]}
+    cfg = recipe["qualify"]
+    result["tolerances"] = {
+        "cache": {"statistic": "mean", "nats": cfg["cache"]["nats"]},
+        "float32": {"statistic": "mean", "nats": cfg["float32"]["mean_nats"]},
+    }
     if rl is None:
         return result
     result["budget"] = {
@@ -100,12 +107,20 @@ def source_digest() -> str:
 
 @cache
 def provenance() -> dict[str, JSON]:
-    """Commit and digest of uncommitted changes of a source checkout (null elsewhere), digest of all installed versions."""
+    """Commit and digest of uncommitted changes of a source checkout, digest of all installed versions, of the lock file.
+
+    An installed package has no commit: `origin` says so, and code.source covers every source file all the same.
+    """
     root = Path(__file__).resolve().parents[3]
-    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    checkout = (root / ".git").exists()
+    commit = _git(root, "rev-parse", "HEAD") if checkout else None
+    origin = (
+        "source checkout" if commit else "source checkout that git cannot read" if checkout else "installed package"
+    )
     changes = None if commit is None else _git(root, "diff", "HEAD", "--", "src", "pyproject.toml")
     packages = sorted({f"{d.metadata['Name']}=={d.version}" for d in distributions() if d.metadata["Name"]})
     return {
+        "origin": f"{origin}; code.source is the digest of its files",
         "commit": commit,
         "uncommitted": None if changes is None else sha256(changes.encode()) if changes else "",
         "packages": digest(packages),

@@ -3,7 +3,9 @@
 import fnmatch
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -197,11 +199,7 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
     for name, path in (("reference", cfg.reference), ("serving", cfg.serving)):
         if path is not None:
             folder = (subject.base / path).resolve()
-            model, tokenizer = load_folder(folder)
-            configs[name] = config_digest(model.config)
-            digests[name] = weights_digest(
-                CausalPolicy(model, tokenizer, dtype=subject.policy.dtype, device=torch.device("cpu"))
-            )
+            digests[name], configs[name] = saved_parent(folder, subject.policy.dtype)
             steps[name] = saved_step(folder)
     strangers = [name for name, d in digests.items() if d != own]
     wrong = [name for name, step in steps.items() if cfg.step is not None and step not in (None, cfg.step)]
@@ -236,6 +234,24 @@ def config_digest(config: object) -> str:
     """
     told: dict[str, JSON] = config.to_dict()  # type: ignore[attr-defined]
     return digest({k: v for k, v in told.items() if k not in _NOT_COMPUTED and not k.startswith("_")})
+
+
+def saved_parent(folder: Path, dtype: Literal["float32", "bfloat16"]) -> tuple[str, str]:
+    """Digests of weights and config of a model folder, read once as long as its files are the same.
+
+    Raises InputError where it is none.
+    """
+    files = sorted(folder.glob("*")) if folder.is_dir() else []
+    return _saved_parent(folder, dtype, tuple((file.name, file.stat().st_mtime_ns) for file in files))
+
+
+@cache
+def _saved_parent(
+    folder: Path, dtype: Literal["float32", "bfloat16"], _: tuple[tuple[str, int], ...]
+) -> tuple[str, str]:
+    model, tokenizer = load_folder(folder)
+    policy = CausalPolicy(model, tokenizer, dtype=dtype, device=torch.device("cpu"))
+    return weights_digest(policy), config_digest(model.config)
 
 
 def saved_step(folder: Path) -> int | None:

@@ -14,6 +14,7 @@ from algorist.record import ledger, metrics
 from algorist.record.ledger import ChainReport, Counts, Event, EventKind
 from algorist.record.metrics import Row
 from algorist.record.run_folder import RunFolder
+from algorist.report.cost import Cost, cost
 from algorist.report.verdict import Judgement, newest
 
 
@@ -54,6 +55,8 @@ class RunData:
     """After against before, where both exist."""
     wall_s: float | None
     """Seconds from the first to the last event."""
+    cost: Cost | None
+    """What gates, replay checks and ledger took; None where the ledger does not say."""
     judgement: Judgement
     """What the newest receipt says."""
     notes: tuple[str, ...]
@@ -167,6 +170,7 @@ def gather(run: Path) -> RunData:
         others=tuple(evaluations[name] for name in sorted(evaluations)),
         comparison=compare(before, after) if before and after else None,
         wall_s=wall_seconds(events),
+        cost=cost(events),
         judgement=newest(folder, chain.head),
         notes=tuple(notes),
     )
@@ -229,6 +233,7 @@ def _quantity(name: str, value: str) -> str:
     words = name.rsplit(".", 1)[-1]
     if words.endswith("_gib"):
         return f"{value} GiB {words.removesuffix('_gib').replace('_', ' ')}"
+    words = words.removesuffix("s") if value == "1" else words
     return f"{value} {words.replace('_', ' ')}" if value.replace(".", "", 1).isdigit() else value
 
 

@@ -45,6 +45,15 @@ def took(data: RunData) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def price(data: RunData) -> str:
+    """What being checked cost, as shares of the run's time; '' where the ledger does not say."""
+    if data.cost is None:
+        return ""
+    shares = data.cost.shares
+    checks = plural(data.cost.replay_checks, "replay check")
+    return f"gates {shares['gates']:.1%}, {checks} {shares['replay']:.1%}, ledger {shares['ledger']:.1%} of the time"
+
+
 def status(data: RunData) -> str:
     """Finished, refused, paused, or not finished."""
     last = data.events[-1].kind if data.events else None

@@ -16,7 +16,7 @@ from algorist.report.chart import Chart
 from algorist.report.figure import figure, intervals
 from algorist.report.findings import findings
 from algorist.report.gather import RunData, gather, moment
-from algorist.report.headline import counted, sentence, took
+from algorist.report.headline import counted, price, sentence, took
 from algorist.report.html import Child, Safe, el, join
 from algorist.report.verdict import NOT_JUDGED
 from algorist.report.words import duration, percent, points, yaml_like
@@ -200,6 +200,7 @@ def _counts_card(data: RunData) -> Safe:
         el("h3", None, "What happened"),
         el("dl", {"class": "counts"}, rows),
         el("p", {"class": "quiet"}, took(data)),
+        el("p", {"class": "quiet"}, f"Being checked took: {words}.") if (words := price(data)) else None,
     )
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from algorist.evaluate.statistics import Estimate, PairedDifference
 from algorist.report.gather import RunData, gather
-from algorist.report.headline import counted, status
+from algorist.report.headline import counted, price, status
 from algorist.report.words import duration, percent
 
 
@@ -22,6 +22,7 @@ def summary_table(run: Path) -> Table:
     lines = [f"{count} {what}" for count, what in counted(data)]
     if data.wall_s is not None:
         lines.append(f"{duration(data.wall_s)}; intervals: 95 %")
+    lines += [f"checks: {words}"] if (words := price(data)) else []
     lines.append(f"receipt: {data.judgement.line}")
     lines += [f"amended: {change}" for change in data.amendments]
     lines += [f"note: {note}" for note in data.notes]

@@ -10,7 +10,7 @@ from typing import Final, Literal, final
 import torch
 from safetensors.torch import load_file, save_file
 
-from algorist.digest import canonical, file_digest
+from algorist.digest import JSON, canonical, file_digest
 from algorist.errors import ResumeMismatch, Stopped
 from algorist.policy import weights
 from algorist.policy.model import CausalPolicy
@@ -19,8 +19,9 @@ from algorist.record.ledger import OF_PROCESSES, Event, EventKind, Ledger
 from algorist.record.metrics import Metrics
 from algorist.record.run_folder import RunFolder
 from algorist.record.storage import DiskFull, free_bytes, mib
+from algorist.stages.clocked import Clocked
 from algorist.stages.config import RecordConfig
-from algorist.stages.gates import Gates, Unguarded
+from algorist.stages.gates import Unguarded
 from algorist.stages.listener import Listener
 from algorist.train.optimizer import load_moments, moments
 from algorist.train.trainer import Trainer
@@ -78,8 +79,8 @@ class Session:
     """Digest of the contract in force."""
     seed: int
     listener: Listener
-    gates: Gates = field(default_factory=Unguarded)
-    """Who looks before a loop goes on."""
+    gates: Clocked = field(default_factory=lambda: Clocked(Unguarded()))
+    """Who looks before a loop goes on, and how long it took."""
     stop_requested: Callable[[], bool] = lambda: False
     """True once a person asked to stop."""
     pause: str = ""
@@ -89,7 +90,7 @@ class Session:
     restored: Path | None = None
     """Checkpoint this process started from; its optimizer state is still to be loaded."""
     _saved: int = -1
-    _told_s: float = 0.0
+    _told_s: tuple[float, float] = (0.0, 0.0)
 
     def save(self, trainer: Trainer | None, *, announce: bool = True) -> None:
         """Commit a checkpoint of the present position; `announce` puts it on the ledger.
@@ -117,8 +118,8 @@ class Session:
                 payload={"name": f"step-{number}", "manifest": manifest.digest, "phase": self.position.phase},
                 wall={
                     "write_s": round(time.monotonic() - started, 3),
-                    "ledger_s": self.ledger_s(),
                     "metrics": file_digest(self.metrics.path),
+                    **self.spent(),
                 },
             )
         self._retain(self.folder.checkpoint(number))
@@ -184,6 +185,8 @@ class Session:
                 "paused_before": [str(e.payload["message"]) for e in cut if e.kind is EventKind.PAUSED],
                 "skipped": [f"{s.path.name}: {s.reason}" for s in latest.skipped],
             },
+            # what a stop took is kept where nothing is done again
+            wall={k: cut[-1].wall[k] for k in ("gates_s", "ledger_s") if cut and not replayed and k in cut[-1].wall},
         )
         where = "the beginning" if latest.path is None else latest.path.name
         self.listener.say(f"resuming from {where}; {replayed} later events will be replayed")
@@ -210,10 +213,14 @@ class Session:
             why = self.pause or f"stopped on request after step {self.position.number}."
             raise Stopped(f"{why} Everything is saved; go on with: algorist resume {self.folder.root}")
 
-    def ledger_s(self) -> float:
-        """Seconds spent writing ledger lines since this was last asked."""
-        spent, self._told_s = self.ledger.append_s - self._told_s, self.ledger.append_s
-        return round(spent, 4)
+    def spent(self) -> dict[str, JSON]:
+        """Seconds spent at the gates and writing ledger lines since this was last asked; for the wall part of an event."""
+        gates_s, ledger_s = self._told_s
+        self._told_s = self.gates.seconds, self.ledger.append_s
+        return {
+            "gates_s": round(self.gates.seconds - gates_s, 4),
+            "ledger_s": round(self.ledger.append_s - ledger_s, 4),
+        }
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
