@@ -176,6 +176,7 @@ def evaluation(run: Path, name: str, change: Callable[[Json], object]) -> None:
                     confidence=s.confidence, resamples=s.resamples, seed=s.seed)  # fmt: skip
     new.write(path)
     says = {"problems": new.problems, "responses": new.responses, "policy_digest": new.policy_digest}
+    says["digest"] = file_digest(path)
     says |= {"greedy": new.greedy and new.greedy.value, "mean_at": {str(k): x.value for k, x in new.mean_at.items()}}
     events(run, "evaluation_completed", lambda e: e.update(says), name=name)
     figures = {f"heldout/mean_at_{k}": x.value for k, x in new.mean_at.items()}

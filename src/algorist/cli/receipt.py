@@ -14,8 +14,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     show = verbs.add_parser("show", help="print the last receipt's statement")
     show.add_argument("run", type=Path, help="a run folder")
     check = verbs.add_parser("check", help="check names, order, signatures and digests; computes nothing again")
-    check.add_argument("run", type=Path, help="a run folder")
+    check.add_argument("run", type=Path, help="a run folder, or an export copied away from one")
     check.add_argument("--key", type=Path, help="public key that must have signed every receipt")
+    check.add_argument("--receipt", type=Path, help="for an export copied away: the receipt of its run")
     new = verbs.add_parser("new-key", help="make an Ed25519 key pair: FILE (keep it secret) and FILE.pub")
     new.add_argument("file", type=Path, help="a new file")
     for verb, function in ((show, show_verb), (check, check_verb), (new, new_key_verb)):
@@ -49,22 +50,26 @@ def show_verb(arguments: argparse.Namespace) -> int:
 
 
 def check_verb(arguments: argparse.Namespace) -> int:
-    """What `python check.py RUN` does. Exit code 4 where something does not hold."""
+    """What `python check.py RUN|EXPORT` does. Exit code 4 where something does not hold, 2 where no receipt speaks for a run yet."""
     from algorist.errors import InputError
-    from algorist.qualify.check import check, read_key
-    from algorist.record.run_folder import RunFolder
+    from algorist.launch.audit import run_of
+    from algorist.qualify.check import look, read_key, walk
 
-    folder = RunFolder.open(arguments.run)
+    place = run_of(arguments.run)
     try:
         key = read_key(arguments.key) if arguments.key else None
     except (OSError, ValueError) as error:
         raise InputError(f"{arguments.key}: must be an Ed25519 public key, hexadecimal or PEM: {error}") from error
-    problems = check(folder.root, key)
+    if arguments.receipt is not None and not arguments.receipt.is_file():
+        raise InputError(f"{arguments.receipt}: must be a receipt of the export's run, there is no such file")
+    parts = look(walk(place), key, arguments.receipt)
+    problems = [problem for part in parts.values() for problem in part.problems]
+    silent = next((p.looked_at for n, p in parts.items() if n in ("receipts", "receipt") and p.skipped), "")
     if arguments.json:
-        emit({"run": str(folder.root), "ok": not problems, "problems": problems})
+        emit({"run": str(place), "ok": not problems, "problems": problems, "silent": silent})
     else:
-        print("\n".join(problems) or "all receipts hold")
-    return 4 if problems else 0
+        print("\n".join(problems) or silent or "all receipts hold")
+    return 4 if problems else 2 if silent and "receipts" in parts else 0
 
 
 def new_key_verb(arguments: argparse.Namespace) -> int:

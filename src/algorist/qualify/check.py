@@ -184,7 +184,8 @@ def _run(tree: Tree, key: bytes | None) -> dict[str, Part]:
             )
         looked_at = f"{len(said['predicate']['evidence'])} files and {len(said['predicate']['gates'])} gates"
         parts["evidence"] = Part(
-            _all(path, _evidence(tree, path, said), _gates(path, said["predicate"], contract)), looked_at
+            _all(path, _evidence(tree, path, said), _gates(path, said["predicate"], {} if contracts else contract)),
+            looked_at,
         )
     return parts
 
@@ -202,7 +203,9 @@ def _chain(tree: Tree) -> tuple[list[dict[str, Any]], list[str], list[str]]:
                 event["wall"]["time"]
             ):
                 raise ValueError("seq, policy_version or wall.time is not what a ledger holds")
-            event["kind"], event["contract"] = str(event["kind"]), str(event["contract"])
+            event["kind"], event["contract"], event["prev"] = (
+                str(event[name]) for name in ("kind", "contract", "prev")
+            )
         except DAMAGED as error:
             return events, heads, [f"{path}:{number}: is not a ledger line ({_short(error)})"]
         problem = ""

@@ -215,6 +215,8 @@ def evaluations(e: Evidence) -> tuple[str, Iterator[str]]:
             path = e.folder.evaluation(str(event.payload["name"]))
             if not path.is_file():
                 yield f"{path}: event {event.seq} speaks of it, and it is missing"
+            elif file_digest(path) != event.payload.get("digest"):
+                yield f"{path}: is not the file that event {event.seq} stored"
             else:
                 yield from (f"{path}: {fault}" for fault in _evaluation(e, path, event))
 

@@ -17,9 +17,9 @@ from algorist.objective.registry import METHODS
 from algorist.objective.spec import Credit, CreditInput, TokenBatch
 from algorist.problems.order import ProblemOrder
 from algorist.qualify import rollouts
+from algorist.qualify.agree import bounds_of
 from algorist.qualify.check import DAMAGED
 from algorist.qualify.evidence import Check, Evidence, near, run_check, whole
-from algorist.qualify.guard import bounds_of
 from algorist.qualify.history import UPDATES
 from algorist.qualify.subject import Subject
 from algorist.record import metrics

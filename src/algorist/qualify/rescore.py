@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -15,11 +16,13 @@ from algorist.errors import InputError, ResumeMismatch
 from algorist.evaluate.config import EvaluateConfig
 from algorist.evaluate.result import EvaluationResult
 from algorist.evaluate.runner import evaluate
+from algorist.flow import Batch
 from algorist.policy import weights
 from algorist.policy.build import copy_policy
 from algorist.policy.model import CausalPolicy, Row
+from algorist.qualify import draws
+from algorist.qualify.agree import bounds_of
 from algorist.qualify.evidence import Evidence, whole
-from algorist.qualify.guard import bounds_of
 from algorist.qualify.replay import measure
 from algorist.qualify.subject import Subject
 from algorist.record import commit
@@ -33,7 +36,7 @@ from algorist.train.rows import Rows
 from algorist.train.trainer import gate_value
 
 Tell = Callable[[str], None]
-_ANSWERED = 16
+_ANSWERED = 8
 """Held-out problems of an evaluation that are answered again."""
 
 
@@ -134,14 +137,12 @@ def replays(e: Evidence, subject: Subject, contract: str, again: Again) -> tuple
                 rl.source != "online" and saved.path is not None and (saved.path / "reference.safetensors").is_file()
             )
             policy = load(subject, saved, reference=offline)  # offline rollouts come from the policy as RL found it
-            rows = rows_of.from_batch(store.read(path).batch)
-            found = measure(rows, _score(policy, rows, rl.sampling.temperature, rl.micro_batch_tokens))
-            if broken := found.over(bounds_of(subject)):
-                value = gate_value(found.difference, broken[0].statistic)
-                yield (
-                    f"{path}: was not sampled by the weights of {saved.name}: {broken[0].statistic} difference {value:.4g} nats, "
-                    f"at most {broken[0].nats:g} allowed"
-                )
+            batch = store.read(path).batch
+            rows = rows_of.from_batch(batch)
+            logp, below = _score(policy, rows, rl.sampling.temperature, rl.micro_batch_tokens)
+            words = disagreement(subject, batch, rows, logp, below, rows.mask)
+            if words:
+                yield f"{path}: was not sampled by the weights of {saved.name}: {words}"
 
     words = ", ".join(f"batch {i} by {saved.name}" for i, saved in sources.items())
     others = len(events) - len(sources)
@@ -149,6 +150,27 @@ def replays(e: Evidence, subject: Subject, contract: str, again: Again) -> tuple
     return (
         f"{words}{'; not ' if left_out else ''}{left_out}" if words else f"skipped: {left_out or 'no batch'}"
     ), faults()
+
+
+def disagreement(
+    subject: Subject,
+    batch: Batch,
+    rows: Rows,
+    logp: Float[Tensor, "B T"],
+    below: Float[Tensor, "B T"],
+    scored: Bool[Tensor, "B T"],
+) -> str:
+    """How stored tokens, log-probabilities and seeds differ from what a policy gives; '' where they agree.
+
+    logp, below, scored: as in train.trainer.Computed.
+    """
+    found, bounds = measure(rows, logp, mask=scored), bounds_of(subject)
+    if broken := found.over(bounds):
+        value = gate_value(found.difference, broken[0].statistic)
+        return f"{broken[0].statistic} difference {value:.4g} nats, at most {broken[0].nats:g} allowed"
+    rollouts = [r for group in batch.groups for r in group.rollouts]
+    drawn = draws.check(rollouts, logp, below, scored, dtype=subject.policy.dtype)
+    return f"{drawn.off} of {drawn.tokens} tokens are not what their seeds draw" if drawn.broken else ""
 
 
 def last_weights(e: Evidence, subject: Subject) -> tuple[str, Iterator[str]]:
@@ -228,15 +250,17 @@ def _answered(path: Path, subject: Subject, policy: CausalPolicy, again: Again) 
 
 
 @torch.no_grad()
-def _score(policy: CausalPolicy, rows: Rows, temperature: float, max_tokens: int) -> Tensor:
-    logp = torch.zeros(rows.mask.shape)
+def _score(policy: CausalPolicy, rows: Rows, temperature: float, max_tokens: int) -> tuple[Tensor, Tensor]:
+    """(log-probabilities, where each draw begins) of all trained rows."""
+    logp, below = torch.zeros(rows.mask.shape), torch.zeros(rows.mask.shape)
     chosen = rows.mask.any(1).nonzero().squeeze(1).tolist()
     tokens: Sequence[Row] = [rows.tokens[i] for i in chosen]
     with policy.compute():
         for batch in policy.micro_batches(tokens, max_tokens=max_tokens):
             scores = policy.score(batch, tokens, temperature=temperature, num_tokens=rows.num_tokens)
-            logp[torch.tensor([chosen[i] for i in scores.rows])] = scores.logp.cpu()
-    return logp
+            index = torch.tensor([chosen[i] for i in scores.rows])
+            logp[index], below[index] = scores.logp.cpu(), scores.below.cpu()
+    return logp, below
 
 
 def _tokenizer(folder: Path) -> str:

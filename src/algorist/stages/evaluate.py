@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from algorist.digest import file_digest
 from algorist.errors import InputError
 from algorist.evaluate.config import EvaluateConfig
 from algorist.evaluate.result import EvaluationResult
@@ -59,6 +60,7 @@ def evaluate_policy(
             "greedy": result.greedy.value if result.greedy else None,
             "mean_at": {str(k): e.value for k, e in result.mean_at.items()},
             "policy_digest": result.policy_digest,
+            "digest": file_digest(session.folder.evaluation(name)),
         },
         wall={"evaluate_s": round(time.monotonic() - started, 3)},
     )
