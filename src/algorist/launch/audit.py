@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from algorist.digest import canonical, file_digest, sha256
 from algorist.errors import AlgoristError, InputError
@@ -31,6 +31,10 @@ from algorist.record.run_folder import RunFolder
 from algorist.stages.listener import Silent
 
 Tell = Callable[[str], None]
+_GIVEN: Final = ("policy", "parents", "problems", "reward")
+"""Parts of a contract that say what a run begins with."""
+_ELSEWHERE: Final = ("code", "software", "numerics", "verifier")
+"""Parts that may differ where an audit is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,21 +152,20 @@ def _checks(e: Evidence, contract: str, prepared: Prepared, options: Options, te
 
 
 def _starts(e: Evidence, contract: str, prepared: Prepared) -> tuple[str, Iterator[str]]:
-    """Policy, tokenizer, problems and, with the same sources, formulas and notes are those the contract names."""
+    """Everything that the contract names and its recipe gives: weights, parents, tokenizer, problems, reward, formulas."""
     stored, now = e.contracts[contract], make_contract(prepared)
-    names = ["problems", "reward", *(["formulas", "notes"] if e.same_sources else [])]
-    old, new = ({name: document.get(name) for name in names} for document in (stored, now))
-    for document, kept in ((stored, old), (now, new)):
-        policy: Any = document["policy"]
-        kept["policy"] = {k: policy[k] for k in ("weights", "tokenizer", "parameters", "layout", "dtype")}
-    faults = (
-        f"{e.contract_file(contract)}: {found} (what the contract names -> what its recipe gives here)"
-        for found in differences(old, new)
-    )
+    found = []
+    for difference in differences(stored, now):
+        name, _, values = difference.partition(": ")
+        part = name.split(".")[0]
+        new_words = not e.same_sources and (part not in _GIVEN or "None" in values.split(" -> "))
+        if (
+            part not in _ELSEWHERE and name != "policy.device" and not new_words
+        ):  # other sources may name more, or otherwise
+            found.append(f"{difference} (what the contract names -> what its recipe gives here)")
     others = [k for k in ("code", "software", "verifier") if stored.get(k) != now.get(k)]
-    return "policy, problems, reward" + (
-        f"; audited with other {', '.join(others)} than it was run with" * bool(others)
-    ), faults
+    words = ", ".join(_GIVEN) + (f"; audited with other {', '.join(others)}" if others else "")
+    return words, (f"{e.contract_file(contract)}: {fault}" for fault in found)
 
 
 def _exported_again(e: Evidence, contract: str, prepared: Prepared, subject: Subject) -> tuple[str, list[str]]:
