@@ -234,6 +234,40 @@ def test_an_unfinished_run_holds_and_nothing_vouches_for_it(finished, copy_of, f
     assert next(c for c in found if c.name == "receipts").looked_at == "none: the run has not ended"
 
 
+def test_a_run_that_is_being_written_is_not_judged(finished, copy_of) -> None:
+    run = copy_of(finished)
+    with RunFolder(root=run).lease(), pytest.raises(InputError, match="a process is writing to this run"):
+        audit(run)
+
+
+def test_a_small_file_that_claims_a_billion_tokens_is_refused_before_it_is_read(finished, copy_of, forging) -> None:
+    run = copy_of(finished)
+    path = run / "rollouts/batch-000002.parquet"
+    table = pq.read_table(path)
+    bomb = pa.concat_tables([table] * 400)
+    pq.write_table(bomb, path, compression="zstd")
+    forging.events(run, "rollout_batch", lambda e: e.update(digest=file_digest(path)), batch=2)
+    forging.reissue(run)
+    assert {
+        "batch-000002.parquet: must hold at most 72 rows, claims 28800" in fault for fault in audit(run).faults
+    } == {True}
+
+
+def test_elsewhere_training_again_is_held_to_a_tolerance(finished, copy_of, forging) -> None:
+    """Other libraries: the same bits are not asked for, other weights are found all the same."""
+    run = copy_of(finished)
+    forging.contract(run, lambda d: d["software"].update(numpy="0.0"))
+    forging.reissue(run)
+    found = {check.name: check for check in audit(run).checks}
+    assert found["training again"].ok
+    assert found["export"].skipped
+    assert "audited with other software" in found["what it began with"].looked_at
+    forging.weights(run / "checkpoints/step-4/weights.safetensors", 0.5)
+    forging.remanifest(run, "checkpoints/step-4")
+    forging.reissue(run)
+    assert any("ends elsewhere" in fault for fault in audit(run).faults)
+
+
 def test_contract_holds_its_own_recipe_digest(finished) -> None:
     contract = json.loads((finished / "contract.json").read_bytes())
     assert digest(contract["recipe"]) == contract["recipe_digest"]

@@ -1,5 +1,6 @@
 """`algorist audit`: the files alone, then everything that can be computed again from the recipes in the contracts."""
 
+import fcntl
 import json
 import tempfile
 from collections.abc import Callable, Iterator
@@ -73,6 +74,10 @@ def audit(
     tell("reading every file")
     if not (place / "contract.json").exists() and not (place / "ledger.jsonl").exists():
         return _export(place, public_key, receipt, files_only=files_only)
+    if in_use(place / ".lease"):
+        raise InputError(
+            f"{place}: a process is writing to this run. Audit it when it has ended or paused, or audit a copy."
+        )
     evidence, checks = audit_files(place, public_key=public_key)
     if evidence is not None and not files_only:
         for digest in evidence.contracts:
@@ -94,6 +99,20 @@ def run_of(path: Path) -> Path:
         return RunFolder.open(path).root
     run = path.resolve().parent
     return run if (run / "ledger.jsonl").is_file() and (run / "export").resolve() == path.resolve() else path
+
+
+def in_use(lease: Path) -> bool:
+    """True where a process holds the lock of a run; what the file says is nobody's word."""
+    if not lease.is_file() or lease.is_symlink():
+        return False
+    with lease.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+    return False
 
 
 def _computed_again(e: Evidence, contract: str, options: Options, tell: Tell) -> list[Check]:

@@ -78,7 +78,7 @@ def batches(e: Evidence) -> tuple[str, Iterator[str]]:
             elif file_digest(path) != event.payload.get("digest"):
                 yield f"{path}: is not the file that event {event.seq} stored"
             else:
-                batch = store.read(path).batch
+                batch = e.stored(event).batch
                 yield from (f"{path}: {fault}" for fault in _event_fault(batch, event))
                 row, update = rows.get(whole(event, "batch")), updates.get(whole(event, "batch"))
                 if row is not None and update is not None:

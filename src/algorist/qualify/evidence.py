@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from algorist.digest import JSON
-from algorist.errors import AlgoristError
+from algorist.errors import AlgoristError, InputError
 from algorist.qualify.check import DAMAGED, Part, Tree, plain
 from algorist.qualify.contract import source_digest
 from algorist.record import rollouts as store
 from algorist.record.ledger import Event, EventKind
+from algorist.record.rollouts import Stored
 from algorist.record.run_folder import RunFolder
+
+_PROMPT: Final = 1 << 17
+"""Tokens that no prompt exceeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,15 @@ class Evidence:
     def batch_file(self, event: Event) -> Path:
         """Where the batch of an event lies."""
         return store.batch_path(self.folder.rollouts, whole(event, "batch"))
+
+    def stored(self, event: Event) -> Stored:
+        """The batch of an event. Raises InputError naming its file, also where it claims more than such a batch can hold."""
+        path, rl = self.batch_file(event), self.rl(event)
+        most = rl["prompts_per_batch"] * rl["group_size"]
+        rows, values = store.size(path)
+        if rows > most or values > most * len(store.SCHEMA) * (rl["sampling"]["response_tokens"] + _PROMPT):
+            raise InputError(f"{path}: must hold at most {most} rows, claims {rows} with {values} values")
+        return store.read(path)
 
 
 def whole(event: Event, name: str) -> int:

@@ -149,7 +149,7 @@ class _Again:
             tell(f"batch {event.payload['batch']} computed again, {number} of {len(self.stored)}")
             path = self.e.batch_file(event)
             try:
-                stored = store.read(path)
+                stored = self.e.stored(event)
             except AlgoristError as error:
                 tallies["problem order and rules"].faults.append(str(error))
                 continue

@@ -8,7 +8,6 @@ from algorist.qualify.evidence import Evidence, near
 from algorist.qualify.gate import Gate
 from algorist.qualify.signal import Contrast
 from algorist.qualify.subject import Subject
-from algorist.record import rollouts as store
 from algorist.record.ledger import Event, EventKind
 
 
@@ -49,7 +48,7 @@ def _signal(e: Evidence, gate: Event) -> Iterator[str]:
     if not before:
         return
     path, figures = e.batch_file(before[-1]), _mapping(gate.payload.get("figures"))
-    mine: dict[str, Any] = Contrast.of(store.read(path).batch.groups).figures()
+    mine: dict[str, Any] = Contrast.of(e.stored(before[-1]).batch.groups).figures()
     if figures.get("groups") != mine["groups"]:
         if not figures.get("groups", 0) > mine["groups"]:  # further problems were sampled for the gate alone
             yield f"{e.folder.ledger}: event {gate.seq} judged {figures.get('groups')} groups, {path.name} holds {mine['groups']}"

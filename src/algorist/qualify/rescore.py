@@ -26,7 +26,6 @@ from algorist.qualify.evidence import Evidence, whole
 from algorist.qualify.replay import measure
 from algorist.qualify.subject import Subject
 from algorist.record import commit
-from algorist.record import rollouts as store
 from algorist.record.ledger import EventKind
 from algorist.rollout.local import LocalEngine
 from algorist.seeds import generator
@@ -137,7 +136,7 @@ def replays(e: Evidence, subject: Subject, contract: str, again: Again) -> tuple
                 rl.source != "online" and saved.path is not None and (saved.path / "reference.safetensors").is_file()
             )
             policy = load(subject, saved, reference=offline)  # offline rollouts come from the policy as RL found it
-            batch = store.read(path).batch
+            batch = e.stored(event).batch
             rows = rows_of.from_batch(batch)
             logp, below = _score(policy, rows, rl.sampling.temperature, rl.micro_batch_tokens)
             words = disagreement(subject, batch, rows, logp, below, rows.mask)

@@ -167,7 +167,7 @@ def _rl(steps: _Steps, trainer: Trainer, numbers: range) -> Iterator[str]:
         steps.again.tell(f"training on batch {number - steps.sft} again, up to {numbers[-1] - steps.sft}")
         before, event = trainer.applied, events[number - steps.sft]
         path = e.batch_file(event)
-        stored = store.read(path)
+        stored = e.stored(event)
         worth = worth_of(steps.subject, stored.batch)
         assigned = trainer.assign(
             worth.rows, step_ends=worth.step_ends, step_rewards=worth.step_rewards, quality=worth.quality

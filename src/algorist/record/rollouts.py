@@ -135,6 +135,20 @@ def read(path: Path) -> Stored:
     )
 
 
+def size(path: Path) -> tuple[int, int]:
+    """(rows, values in all columns) that a file claims to hold, from its footer alone: a small file can claim much.
+
+    Raises InputError naming the file where it cannot be read.
+    """
+    try:
+        footer = pq.ParquetFile(path).metadata
+    except (OSError, pa.ArrowException) as error:
+        words = " ".join(str(error).split())
+        raise InputError(f"{path}: must be a Parquet file of rollouts, could not be read ({words})") from error
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    return footer.num_rows, sum(g.column(j).num_values for g in groups for j in range(g.num_columns))
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a file as plain dicts with the columns of `SCHEMA`, for tables and data frames."""
     try:
