@@ -18,7 +18,9 @@ def told(path, capsys) -> str:
 def test_a_qualified_run_and_its_export_get_the_same_answer(finished, capsys) -> None:
     answer = told(finished, capsys)
     assert answer.startswith(f"{finished}: qualified\nwhat happened:\n")
-    assert answer.endswith(f"next: Nothing to do. Others can check it.\n  $ algorist audit {finished}\n")
+    assert answer.endswith(
+        f"next: Nothing to do. Files and figures are not checked here: that is what an audit does.\n  $ algorist audit {finished}\n"
+    )
     assert "  passed: data, verifier_canary, prompt_lengths, template, parents" in answer
     assert told(finished / "export", capsys) == answer
     assert told(next((finished / "checkpoints").glob("step-*")), capsys) == answer

@@ -23,7 +23,9 @@ def write_export(prepared: Prepared, policy: CausalPolicy, folder: Path, *, cont
 
 
 def _card(prepared: Prepared, contract: str, applied: int) -> str:
-    recipe = prepared.recipe
+    recipe, problems = prepared.recipe, prepared.problems
+    stages = [f"{len(problems.sft):,} by SFT"] if recipe.sft else []
+    stages += [f"{len(problems.train):,} by RL"] if recipe.rl else []
     lines = [
         "---",
         "library_name: transformers",
@@ -35,7 +37,7 @@ def _card(prepared: Prepared, contract: str, applied: int) -> str:
         "",
         f"- contract: `{contract}`",
         f"- parameters: {prepared.policy.num_parameters():,}",
-        f"- trained on {len(prepared.problems.train):,} problems with answers that were checked, {applied} applied updates",
+        f"- problems it was trained from, with answers that were checked: {' and '.join(stages)}; {applied:,} applied updates",
         "",
         "```python",
         "from transformers import AutoModelForCausalLM, AutoTokenizer",

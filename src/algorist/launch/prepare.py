@@ -1,11 +1,12 @@
 """A checked recipe to everything the stages need, in memory. Nothing is written."""
 
 import importlib.util
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import torch
 
@@ -21,12 +22,16 @@ from algorist.qualify.exclusions import exclude
 from algorist.qualify.policy_gates import freeze
 from algorist.qualify.subject import Subject
 from algorist.recipe.model import Recipe
+from algorist.record import commit
 from algorist.reward.reward import resolve
 from algorist.rollout.local import LocalEngine
 from algorist.stages.listener import Listener
 from algorist.stages.task import Task
 from algorist.verify.pool import VerifierPool
 from algorist.verify.single import check_gold
+
+_PROMPT: Final = ("template", "format", "target", "separator", "system", "stop", "answer_format")
+"""Settings of a prompt that a policy is used to."""
 
 
 @final
@@ -77,6 +82,7 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
     notes = problems.report.lines()
     listener.say(notes[0])
     pool = [*problems.sft, *problems.train]
+    notes += _parent_notes(recipe, base)
     policy = build_policy(
         recipe.policy,
         base=base,
@@ -118,6 +124,24 @@ def prepare(recipe: Recipe, *, base: Path, plugin: str | None = None, listener: 
         notes=tuple(notes),
         base=base,
     )
+
+
+def _parent_notes(recipe: Recipe, base: Path) -> list[str]:
+    """What an exported policy says of itself that the recipe says otherwise.
+
+    Raises InputError where the folder is an export and its files are not those of its manifest: a swapped tokenizer, say.
+    """
+    folder = None if recipe.policy.path is None else base / recipe.policy.path
+    if folder is None or not (folder / commit.MANIFEST).is_file():
+        return []
+    commit.verify_directory(folder)
+    try:
+        trained = json.loads((folder / "algorist.json").read_bytes())["prompt"]
+        now = recipe.prompt.model_dump(mode="json")
+        other = [f"{key} {trained[key]!r}, here {now[key]!r}" for key in _PROMPT if trained[key] != now[key]]
+    except (OSError, ValueError, LookupError, TypeError):  # an export of another version: nothing to compare
+        return []
+    return [f"note: {folder.name} was trained with another prompt: {'; '.join(other)}"] if other else []
 
 
 def subject_of(prepared: Prepared) -> Subject:

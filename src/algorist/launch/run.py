@@ -16,7 +16,7 @@ from algorist.qualify import contract as contracts
 from algorist.recipe.load import Resolved, from_json, load, to_json
 from algorist.recipe.model import Recipe
 from algorist.record import commit
-from algorist.record.ledger import scan
+from algorist.record.ledger import EventKind, scan
 from algorist.record.run_folder import RunFolder
 from algorist.stages.listener import Listener
 
@@ -86,6 +86,7 @@ def resume(
         _settle_amendment(folder)
         document, recipe, base, plugin = read_run(folder)
         recipe = amended(recipe, overrides) if overrides else recipe
+        _enough_batches(folder, recipe)
         if before is not None:
             listener.say(
                 f"process {before.pid} on {before.host} had this run and ended without giving it back; taken over"
@@ -101,6 +102,17 @@ def resume(
             return execute(prepared, folder, now, listener, stop_requested, resume=True, amends=document)
         finally:
             prepared.close()
+
+
+def _enough_batches(folder: RunFolder, recipe: Recipe) -> None:
+    """Batches that are sampled cannot be taken back. Raises InputError where a recipe promises fewer."""
+    events, _ = scan(folder.ledger) if folder.ledger.is_file() else ([], None)
+    done = sum(event.kind is EventKind.ROLLOUT_BATCH for event in events)
+    if recipe.rl is not None and recipe.rl.updates < done:
+        raise InputError(
+            f"{folder.ledger}: {done} batches are sampled, so rl.updates must be {done} or more: got {recipe.rl.updates}. "
+            f"To end now: --set rl.updates={done}."
+        )
 
 
 def _settle_amendment(folder: RunFolder) -> None:

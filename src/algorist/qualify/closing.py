@@ -1,7 +1,6 @@
 """Gates at the end of a run: everything promised was done, and what came of it is said, good or bad."""
 
-from algorist.evaluate.result import EvaluationResult
-from algorist.evaluate.statistics import Estimate
+from algorist.evaluate.result import EvaluationResult, compare
 from algorist.qualify.gate import Gate, Verdict
 from algorist.record.ledger import EventKind
 from algorist.stages.config import RLConfig
@@ -56,7 +55,8 @@ def counts_gate(session: Session, rl: RLConfig | None) -> Gate:
 
 
 def outcome_gate(session: Session) -> Gate:
-    """Held-out accuracy after against before. A fall is reported, not failed: the run did what it promised."""
+    """Held-out accuracy after against before, paired by problem, as the report has it. A fall is reported, not failed: the run
+    did what it promised; its receipt is not that of a qualified run."""
     name, unit = "outcome", "mean accuracy gained"
     files = [session.folder.evaluation(n) for n in ("before", "after")]
     if not all(file.is_file() for file in files):
@@ -68,33 +68,26 @@ def outcome_gate(session: Session) -> Gate:
             verdict=Verdict.ABSENT,
             cause="no evaluation on both sides",
         )
-    before, after = (_headline(EvaluationResult.read(file)) for file in files)
-    if before is None or after is None:
+    before, after = (EvaluationResult.read(file) for file in files)
+    found = compare(before, after)
+    paired = {"mean accuracy of the samples": found.mean, "greedy accuracy": found.greedy}
+    differences = {name: d.difference for name, d in paired.items() if d is not None}
+    if not differences:
         return Gate(
             name=name, value=None, threshold=None, unit=unit, verdict=Verdict.ABSENT, cause="nothing was measured"
         )
-    fell = after.high < before.low
+    fell = {name: d for name, d in differences.items() if d.high < 0}
+    words = [f"{name} fell by {-d.value:.1%} ({-d.high:.1%} to {-d.low:.1%})" for name, d in fell.items()]
     return Gate(
         name=name,
-        value=after.value - before.value,
+        value=next(iter(differences.values())).value,
         threshold=None,
         unit=unit,
         verdict=Verdict.REPORTED if fell else Verdict.PASSED,
-        cause=f"held-out accuracy fell from {before.value:.1%} to {after.value:.1%}, and the intervals are apart"
-        if fell
-        else "",
+        cause=f"on held-out problems {' and '.join(words)}" if fell else "",
         remedy="Lower rl.optimizer.lr, or look for a reward that is not what is evaluated." if fell else "",
-        figures={
-            "before": [before.low, before.value, before.high],
-            "after": [after.low, after.value, after.high],
-        },
+        figures={name: [d.low, d.value, d.high] for name, d in differences.items()},
     )
-
-
-def _headline(result: EvaluationResult) -> Estimate | None:
-    if result.mean_at:
-        return result.mean_at[max(result.mean_at)]
-    return result.greedy
 
 
 def recorded(session: Session) -> set[str]:

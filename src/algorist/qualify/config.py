@@ -54,7 +54,11 @@ class SignalConfig(Config):
         description="Problems judged by before a run is refused; the first batch counts, more are sampled only if needed.",
     )
     minimum_useful_share: float = Field(
-        default=0.02, ge=0.0, le=1.0, description="Smallest share of groups with unequal rewards."
+        default=0.05,
+        ge=0.0,
+        le=1.0,
+        description="Smallest share of groups with unequal rewards. Where the first batch shows less than twice as many, "
+        "`prompts` problems are judged.",
     )
     action: Literal["refuse", "report"] = Field(default="refuse", description="What a smaller share does.")
 

@@ -11,7 +11,7 @@ write a new set. Sign them, or publish the digest of the last one.
 import base64
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,9 @@ PREDICATE: Final = "urn:algorist:receipt:1"
 PAYLOAD: Final = "application/vnd.in-toto+json"
 KEY_VARIABLE: Final = "ALGORIST_SIGNING_KEY"
 """Environment variable with the path of an Ed25519 private key in PEM; unset: receipts are not signed."""
+
+
+_UPDATES: Final = (EventKind.UPDATE_APPLIED, EventKind.UPDATE_SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,9 @@ def judge(events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
             reasons.append(f"the gate {gate['name']} was never judged")
         elif gate["verdict"] == "failed":
             reasons.append(f"the gate {gate['name']} failed: {gate['cause']}")
+        elif gate["name"] == "outcome" and gate["verdict"] == "reported":
+            reasons.append(f"the training made the policy worse: {gate['cause']}")
+    reasons += _mostly_skipped(events)
     admission = [e for e in events if e.kind is EventKind.ADMISSION]
     figures = admission[-1].payload.get("figures") if admission else None
     if isinstance(figures, Mapping) and figures.get("declared"):
@@ -208,6 +214,14 @@ def judge(events: Sequence[Event]) -> tuple[str, tuple[str, ...]]:
     if sum(e.kind is EventKind.UPDATE_APPLIED for e in events) == 0:
         reasons.append("no update was applied")
     return ("qualified" if not reasons else "unqualified"), tuple(reasons)
+
+
+def _mostly_skipped(events: Sequence[Event]) -> Iterator[str]:
+    """A run of RL that skipped more updates than it applied has hardly learned from what it sampled."""
+    rl = [e for e in events if e.payload.get("stage") == "rl" and e.kind in _UPDATES]
+    skipped = sum(e.kind is EventKind.UPDATE_SKIPPED for e in rl)
+    if rl and len(rl) > skipped > len(rl) / 2:
+        yield f"{skipped} of {len(rl)} RL updates were skipped, so hardly anything was learned from what was sampled"
 
 
 def gates(events: Sequence[Event]) -> list[JSON]:

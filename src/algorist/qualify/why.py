@@ -155,10 +155,16 @@ def _receipt_lines(events: Sequence[Event], folder: RunFolder) -> Iterator[str]:
         yield "no receipt was written: the disk was full or the process was killed just then; a resume writes it"
 
 
+def _because(gate: Mapping[str, JSON]) -> str:
+    return f": {str(gate['cause']).rstrip('.')}" if gate.get("cause") else ""
+
+
 def _remedy(status: str, events: Sequence[Event], folder: RunFolder) -> str:
     match status:
         case "qualified":
-            return "Nothing to do. Others can check it."
+            noted = [g for g in gates(events) if isinstance(g, Mapping) and g["verdict"] == "reported"]
+            looked = "".join(f"Look at what the gate {g['name']} reports{_because(g)}. " for g in noted)
+            return f"{looked or 'Nothing to do. '}Files and figures are not checked here: that is what an audit does."
         case "running":
             return "Wait, or stop it: it finishes its step and saves."
         case "paused":
@@ -174,7 +180,7 @@ def _remedy(status: str, events: Sequence[Event], folder: RunFolder) -> str:
         str(e.payload.get("remedy"))
         for e in events[begun:]
         if e.kind in (EventKind.GATE, EventKind.ADMISSION)
-        and e.payload.get("passed") is False
+        and (e.payload.get("passed") is False or e.payload.get("name") == "outcome")
         and e.payload.get("remedy")
     ]
     told = " ".join(dict.fromkeys(remedies)) or "Repair the cause."
