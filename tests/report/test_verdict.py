@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,15 @@ def own_copy(demo_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(demo_run, tmp_path / "copy"))
 
 
-def seal(run: Path, name: str, status: str, reasons: list[str]) -> None:
+def seal(run: Path, name: str, status: str, reasons: list[str], gates: Sequence[Mapping[str, object]] = ()) -> None:
     """A receipt of the ledger as it stands."""
     _, chain = ledger.scan(run / "ledger.jsonl")
-    predicate = {"status": status, "reasons": reasons, "ledger": {"events": chain.num_events, "head": chain.head}}
+    predicate = {
+        "gates": gates,
+        "status": status,
+        "reasons": reasons,
+        "ledger": {"events": chain.num_events, "head": chain.head},
+    }
     payload = base64.b64encode(json.dumps({"predicate": predicate}).encode()).decode()
     (run / "receipts").mkdir(exist_ok=True)
     (run / "receipts" / name).write_text(json.dumps({"payload": payload, "signatures": []}))
@@ -49,6 +55,24 @@ def test_the_newest_receipt_is_the_badge(own_copy: Path, status: str, tone: str)
     assert "an older one" not in page
     assert ("&lt;b&gt;the gate signal" in page) is (status != "qualified")
     assert f"receipt: {status}" in shown(own_copy)
+
+
+def test_every_gate_of_the_receipt_is_a_row_and_reported_ones_are_pointed_at(own_copy: Path) -> None:
+    fell = {
+        "name": "outcome",
+        "verdict": "reported",
+        "value": -0.5,
+        "unit": "gained",
+        "threshold": None,
+        "cause": "it <fell>",
+    }
+    empty = {"name": "memory", "verdict": "passed", "value": None, "unit": "GiB cap", "threshold": None, "cause": ""}
+    seal(own_copy, "0001-aa.json", "qualified", [], [fell, empty])
+    page = render(gather(own_copy))
+    assert "Worth reading: outcome." in page
+    row = '<td class="name">outcome</td><td class="name"><strong class="badge bad">reported</strong></td>'
+    assert f'{row}<td class="name">-0.5 gained</td><td class="name"></td><td class="name">it &lt;fell&gt;</td>' in page
+    assert "GiB cap" not in page
 
 
 def test_a_run_without_a_receipt_is_not_judged(own_copy: Path) -> None:

@@ -71,10 +71,6 @@ def audit(
     Raises InputError where `path` is neither a run nor an export.
     """
     place, options = run_of(path), Options(sample=sample, updates=updates, seed=seed, base=base, plugin=plugin)
-    held, holder = RunFolder.around(place).in_use() if (place / "ledger.jsonl").exists() else (False, None)
-    if held:
-        who = f"process {holder.pid} on {holder.host}" if holder else "another process"
-        raise InputError(f"{place}: {who} works on it now, and files that grow cannot be audited. Wait until it ends.")
     tell("reading every file")
     if not (place / "contract.json").exists() and not (place / "ledger.jsonl").exists():
         return _export(place, public_key, receipt, files_only=files_only)

@@ -11,7 +11,7 @@ from typing import Final
 from algorist.evaluate.statistics import Estimate
 from algorist.record.commit import atomic_write
 from algorist.record.ledger import Event
-from algorist.report import panels, samples
+from algorist.report import gates, panels, samples
 from algorist.report.chart import Chart
 from algorist.report.figure import figure, intervals
 from algorist.report.findings import findings
@@ -45,6 +45,7 @@ def render(data: RunData) -> str:
     notes = [*data.notes, *sample_notes]
     num_batches = len(list(data.folder.rollouts.glob("batch-*.parquet")))
     sections: list[tuple[str, str, Child]] = [
+        ("gates", "Gates", gates.section(data.judgement)),
         ("learning", "Learning", _charts(panels.learning(data))),
         ("k", "More samples per problem", _charts(panels.against_k(data))),
         ("signal", "Where the signal comes from", _charts(panels.signal(data))),
@@ -134,6 +135,9 @@ def _verdict(data: RunData) -> Safe:
     words = (
         f" {'; '.join(found.reasons)}." if found.reasons else " Every gate of the contract was judged and none failed."
     )
+    noted = [str(gate.get("name")) for gate in found.gates if gate.get("verdict") == "reported"]
+    if noted and not found.reasons:
+        words += f" Worth reading: {', '.join(noted)}."
     receipt = join([" Receipt ", el("code", None, found.receipt)]) if found.receipt else None
     badge = el("strong", {"class": f"badge {tone}"}, found.status)
     return el("p", {"class": "verdict"}, badge, words, receipt)

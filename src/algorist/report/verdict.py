@@ -2,8 +2,9 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from algorist.record.run_folder import RunFolder
 
@@ -24,6 +25,8 @@ class Judgement:
     """Why it is not qualified."""
     receipt: str
     """Name of the receipt that was read; '' where there is none."""
+    gates: tuple[Mapping[str, Any], ...] = ()
+    """What the receipt says of each gate: name, verdict, value, threshold, unit, cause."""
 
     @property
     def line(self) -> str:
@@ -42,10 +45,11 @@ def newest(folder: RunFolder, head: str) -> Judgement:
         predicate = json.loads(base64.b64decode(json.loads(paths[-1].read_bytes())["payload"]))["predicate"]
         status, reasons = str(predicate["status"]), tuple(str(reason) for reason in predicate["reasons"])
         sealed = str(predicate["ledger"]["head"])
+        gates = tuple(dict(gate) for gate in predicate.get("gates", ()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"the newest receipt could not be read ({type(error).__name__})"
         return Judgement(status=NOT_JUDGED, reasons=(reason,), receipt=name)
     if sealed != head:
         reason = f"the newest receipt ({status}) is of another state of the ledger"
         return Judgement(status=NOT_JUDGED, reasons=(reason,), receipt=name)
-    return Judgement(status=status, reasons=reasons, receipt=name)
+    return Judgement(status=status, reasons=reasons, receipt=name, gates=gates)
