@@ -174,6 +174,57 @@ def test_a_failing_disk_pauses_too(whole, tmp_path, monkeypatch, capsys, moment,
     assert different(whole, out) == []
 
 
+def test_a_disk_without_inodes_is_told_apart_from_one_without_bytes(disk) -> None:
+    used = os.statvfs(disk)
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={used.f_files - used.f_favail + 6}", disk], check=True)
+    with pytest.raises(Paused, match=r"1\d\.\d MiB are free; no further file can be made there"):
+        start(disk / "run")
+
+
+@pytest.mark.parametrize("move", [shutil.rmtree, lambda out: out.rename(out.with_name("elsewhere"))])
+def test_a_folder_moved_or_deleted_while_it_is_written_to_ends_the_run_in_words(tmp_path, move) -> None:
+    class Mover(Filler):
+        def advance(self, stage, done, numbers):
+            if (stage, done) == self.at:
+                move(self.disk)
+
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match=r"(ledger|metrics)\.jsonl: is not there any more") as told:
+        start(out, Mover(out, "sft", 4, 0))
+    assert told.value.exit_code == 2
+    if (tmp_path / "elsewhere").is_dir():
+        assert why(tmp_path / "elsewhere").status == "unfinished"
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        (["verify", "{rows}", "--out", "{disk}/checked.jsonl"], []),
+        (["verify", "{rows}", "--json"], []),
+        (["receipt", "new-key", "{disk}/key"], []),
+        (["eval", "{run}", "--out", "{disk}/measured", "--threads", "1"], ["measured"]),
+        (["report", "{copy}"], []),
+    ],
+)
+def test_a_verb_that_is_no_run_says_so_with_exit_code_2_and_leaves_nothing_half_written(
+    whole, disk, tmp_path, command, left
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"id": "1", "gold": "3", "response": "\\\\boxed{3}"}\n')
+    copy = Path(shutil.copytree(whole, disk / "run"))
+    (copy / "report.html").unlink()
+    fill(disk, 0)
+    before = set(disk.rglob("*"))
+    words = [word.format(rows=tmp_path / "rows.jsonl", disk=disk, run=whole, copy=copy) for word in command]
+    with (disk / "said").open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "algorist", *words], stdout=out, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {p.name for p in set(disk.rglob("*")) - before} == {"said", *left}
+
+
 def test_what_is_said_may_be_lost_on_a_full_disk_but_not_the_exit_code(disk, tmp_path) -> None:
     fill(disk, 0)
     with (disk / "log").open("w") as log:

@@ -22,6 +22,18 @@ from algorist.stages.listener import Silent
 RECIPE = Path(__file__).with_name("nano.yaml")
 
 
+class Ear:
+    """A listener that remembers what was said."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def begin(self, stage, total): ...
+    def advance(self, stage, done, numbers): ...
+    def say(self, message):
+        self.heard.append(message)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
@@ -96,6 +108,24 @@ def test_what_being_checked_costs_is_recorded_and_shown_everywhere_from_one_comp
     script = Path(__file__).parents[2] / "benchmarks" / "bench_gates.py"
     done = subprocess.run([sys.executable, script, finished.folder], capture_output=True, text=True, check=False)
     assert found.to_json().items() <= json.loads(done.stdout).items()
+
+
+def test_a_rehearsal_says_what_it_does_and_writes_nothing(tmp_path, monkeypatch) -> None:
+    from algorist.launch.dry_run import MEASURED, rehearse
+    from algorist.launch.prepare import prepare
+
+    monkeypatch.chdir(tmp_path)
+    ear = Ear()
+    prepared = prepare(load(RECIPE).recipe, base=RECIPE.parent, listener=ear)
+    try:
+        measured = rehearse(prepared, ear)
+    finally:
+        prepared.close()
+    told = [line for line in ear.heard if line.startswith("dry run")]
+    assert [line[:14] for line in told] == ["dry run 1 of 3", "dry run 2 of 3", "dry run 3 of 3"]
+    assert set(MEASURED) == set(type(measured).__slots__)
+    assert measured.total_s > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rollouts_hold_their_groups_and_advantages_that_sum_to_zero(finished) -> None:
@@ -175,16 +205,9 @@ def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(finished, tmp_
     data = bytearray(file.read_bytes())
     data[-7] ^= 1
     file.write_bytes(data)
-    heard = []
-
-    class Ear:
-        def begin(self, stage, total): ...
-        def advance(self, stage, done, numbers): ...
-        def say(self, message):
-            heard.append(message)
-
-    resume(out, listener=Ear())
-    assert any(newest.name in line and "weights.safetensors" in line for line in heard)
+    ear = Ear()
+    resume(out, listener=ear)
+    assert any(newest.name in line and "weights.safetensors" in line for line in ear.heard)
     assert logical_digest(out / "ledger.jsonl") == logical_digest(finished.folder / "ledger.jsonl")
 
 

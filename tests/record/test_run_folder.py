@@ -1,15 +1,17 @@
 """A run folder is never shared and never overwritten."""
 
+import errno
 import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from algorist.errors import InputError
-from algorist.record.run_folder import RunFolder
+from algorist.record.run_folder import Holder, RunFolder
 
 
 def test_paths_are_those_of_the_stable_surface(tmp_path: Path) -> None:
@@ -89,3 +91,38 @@ def test_the_lease_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code, str(run.root)], check=False).returncode == -9
     with run.lease():
         pass
+
+
+def test_without_locks_the_name_in_the_lease_decides(tmp_path: Path, monkeypatch) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    run, own = RunFolder.create(tmp_path / "run"), Holder.own()
+    lease = run.root / ".lease"
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    gone = replace(own, pid=int(dead.stdout))
+    for holder in (gone, replace(own, boot="an earlier start")):
+        lease.write_bytes(holder.to_bytes())
+        assert run.in_use() == (False, holder)
+        with run.lease() as before:
+            assert before == holder
+            assert run.in_use() == (True, own)
+        assert lease.read_bytes() == b""
+    for holder in (replace(own, pid=os.getppid()), replace(gone, host="elsewhere")):  # alive, or nobody can tell
+        lease.write_bytes(holder.to_bytes())
+        assert run.in_use() == (True, holder)
+        with pytest.raises(InputError, match=rf"if that process is gone, delete {lease}"), run.lease():
+            pass
+        assert lease.read_bytes() == holder.to_bytes()
+
+
+def test_the_run_around_a_path_is_found_from_its_parts_only(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run").root
+    (run / "ledger.jsonl").write_text("")
+    (run / "checkpoints" / "step-2").mkdir(parents=True)
+    for part in (run, run / "checkpoints" / "step-2", run / "ledger.jsonl"):
+        assert RunFolder.around(part).root == run
+    for other in (tmp_path, run / "none", tmp_path / "none"):
+        with pytest.raises(InputError):
+            RunFolder.around(other)

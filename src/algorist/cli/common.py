@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TextIO
 
 from algorist.digest import JSON
-from algorist.errors import AlgoristError
+from algorist.errors import AlgoristError, InputError
 from algorist.record.storage import DiskFull, write_failure
 
 
@@ -23,7 +23,9 @@ def guarded(arguments: argparse.Namespace) -> int:
     quiet_libraries()
     wants_json = bool(getattr(arguments, "json", False))
     try:
-        return int((getattr(arguments, "func", None) or arguments.run)(arguments))
+        code = int((getattr(arguments, "func", None) or arguments.run)(arguments))
+        sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
+        return code
     except AlgoristError as error:
         return refuse(error, wants_json=wants_json)
     except KeyboardInterrupt:
@@ -33,19 +35,20 @@ def guarded(arguments: argparse.Namespace) -> int:
         _to_nowhere(sys.stdout)
         return 0
     except OSError as error:  # verbs that write no run: a report, a recipe, standard output itself
-        full = write_failure(error, Path(str(error.filename or "standard output")))
-        if not isinstance(full, DiskFull):
+        if not isinstance(write_failure(error, Path(str(error.filename or "."))), DiskFull):
             raise
-        if error.filename is None:
-            _to_nowhere(sys.stdout)
-        return refuse(full, wants_json=wants_json and error.filename is not None)
+        where = error.filename or "standard output, or the file it was asked for"
+        words = f"the disk or quota is full ({error.strerror}): not everything could be written to {where}. Free some space and try again."
+        return refuse(InputError(words), wants_json=False)
 
 
 def refuse(error: AlgoristError, *, wants_json: bool) -> int:
     """Say what is wrong, as text and where asked for as the one JSON object; the exit code."""
     say(f"algorist: {error}" if error.exit_code != 75 else str(error))
-    if wants_json:
-        emit({"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code})
+    with talking(sys.stdout):
+        if wants_json:
+            emit({"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code})
+        sys.stdout.flush()
     return error.exit_code
 
 
@@ -57,20 +60,20 @@ def emit(value: JSON) -> None:
 
 def say(message: str) -> None:
     """A line for people, on standard error."""
-    with talking():
+    with talking(sys.stderr):
         sys.stderr.write(message + "\n")
         sys.stderr.flush()
 
 
 @contextlib.contextmanager
-def talking() -> Iterator[None]:
-    """Inside, standard error may be a file on a full disk: what is said is lost, the work and its exit code are not."""
+def talking(stream: TextIO) -> Iterator[None]:
+    """Inside, the stream may be a file on a full disk: what is said is lost, the work and its exit code are not."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError:
-        _to_nowhere(sys.stderr)
+        _to_nowhere(stream)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

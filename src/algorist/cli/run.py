@@ -1,6 +1,7 @@
 """`algorist run | sft | rl RECIPE` and `algorist resume RUN`."""
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,7 @@ def _close(finished: "Finished", *, wants_json: bool) -> int:
 
     from algorist.report import summary_table
 
-    with talking():
+    with talking(sys.stderr):
         Console(stderr=True).print(summary_table(finished.folder))
     say(f"report: {finished.report}\nmodel:  {finished.export}")
     return 0

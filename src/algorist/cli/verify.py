@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -11,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from algorist.record.storage import failures_are_told
 
 if TYPE_CHECKING:
     from algorist.flow import Verdict
@@ -187,6 +190,13 @@ def _rows(path: Path, unknown: Counter[str]) -> Iterator[tuple[str, Item]]:
 
 
 def _file(arguments: argparse.Namespace) -> int:
+    if arguments.out is None:
+        return _check_file(arguments)
+    with failures_are_told(arguments.out):
+        return _check_file(arguments)
+
+
+def _check_file(arguments: argparse.Namespace) -> int:
     from algorist.verify.pool import VerifierPool
 
     began = time.perf_counter()
@@ -219,9 +229,9 @@ def _file(arguments: argparse.Namespace) -> int:
             target.close()
             partial.replace(out)
     finally:
-        if target:
-            target.close()
-        if partial:
+        if target and partial:
+            with contextlib.suppress(OSError):  # a full disk, told already
+                target.close()
             partial.unlink(missing_ok=True)
     summary = {
         "rows": sum(counts.values()),

@@ -175,11 +175,16 @@ def new_key(path: Path) -> bytes:
             raise InputError(f"{file}: is there already, and a key is never overwritten. Choose another name.")
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file_object:
-        file_object.write(pem)
     public = public_bytes(key)
-    public_path.write_text(f"{public.hex()}\n")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file_object:
+            file_object.write(pem)
+        public_path.write_text(f"{public.hex()}\n")
+    except OSError as error:
+        for file in (path, public_path):
+            file.unlink(missing_ok=True)
+        raise InputError(f"{path}: the key could not be written ({error.strerror}). Choose another place.") from error
     return public
 
 

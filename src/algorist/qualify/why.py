@@ -87,7 +87,7 @@ def _status(folder: RunFolder, events: Sequence[Event], chain: ChainReport | Non
     ended = (
         f"process {holder.pid} on {holder.host} ended all at once: killed, out of memory, or the machine stopped"
         if holder
-        else "the process ended without writing down why: its disk was full or failing, or it met a fault of Algorist's"
+        else "the process ended without writing down why: a second Ctrl-C, a full or failing disk, or a fault of Algorist's"
     )
     return "unfinished", [ended, *_kept(folder)]
 

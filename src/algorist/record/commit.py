@@ -18,7 +18,7 @@ from typing import Final
 from algorist.digest import JSON, canonical, file_digest, sha256
 from algorist.errors import InputError
 from algorist.record.moments import reach
-from algorist.record.storage import failures_are_told, require_free_space
+from algorist.record.storage import failures_are_told, require_free_space, require_in_place
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "LATEST"
@@ -297,8 +297,9 @@ def remove_half_written(directory: Path) -> list[Path]:
 def append_durably(file: FileIO, data: bytes, path: Path) -> None:
     """Add `data` to the end of an unbuffered file and fsync it; where that fails the file is cut back to what it was.
 
-    Raises WriteFailed, DiskFull where there is no room.
+    Raises WriteFailed: DiskFull where there is no room, FolderGone where the file was moved or deleted meanwhile.
     """
+    require_in_place(path, file.fileno())
     size = file.seek(0, os.SEEK_END)
     with failures_are_told(path):
         try:

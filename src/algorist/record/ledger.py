@@ -24,6 +24,7 @@ from typing import Final, Self, final
 from algorist.digest import JSON, canonical, sha256
 from algorist.errors import InputError, ResumeMismatch
 from algorist.record.commit import append_durably, fsync_directory
+from algorist.record.storage import require_in_place
 
 GENESIS: Final = "0" * 64
 """`prev` of the first line."""
@@ -258,6 +259,10 @@ class Ledger:
         self._head = sha256(line)
         self.append_s += time.monotonic() - started
         return event
+
+    def require_in_place(self) -> None:
+        """Raise FolderGone where the run folder was moved or deleted since the ledger was opened."""
+        require_in_place(self.path, self._file.fileno())
 
     def truncate_to(self, seq: int) -> tuple[Event, ...]:
         """Keep the events 0..seq, cut those after it, and return the cut ones (-1 cuts all)."""

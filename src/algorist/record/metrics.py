@@ -5,7 +5,8 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -96,8 +97,8 @@ class Metrics:
     def close(self) -> None:
         """Close the file and every sink."""
         self._file.close()
-        for sink in self._sinks:
-            sink.close()
+        for sink in list(self._sinks):
+            self._guarded(sink, sink.close)
 
     def __enter__(self) -> Self:
         return self
@@ -113,12 +114,15 @@ class Metrics:
 
     def _copy(self, row: Row, *, step: int) -> None:
         for sink in list(self._sinks):
-            try:
-                sink.log(row, step=step)
-            except Exception as error:  # noqa: BLE001  boundary: third-party dashboards fail in every way there is
-                self._sinks.remove(sink)
-                self.sink_errors.append(f"{type(sink).__name__.strip('_')}: {type(error).__name__}: {error}")
-                _log.warning("dashboard given up, metrics.jsonl goes on: %s", self.sink_errors[-1], exc_info=True)
+            self._guarded(sink, partial(sink.log, row, step=step))
+
+    def _guarded(self, sink: Sink, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001  boundary: third-party dashboards fail in every way there is
+            self._sinks.remove(sink)
+            self.sink_errors.append(f"{type(sink).__name__.strip('_')}: {type(error).__name__}: {error}")
+            _log.warning("dashboard given up, metrics.jsonl goes on: %s", self.sink_errors[-1], exc_info=True)
 
 
 def read(path: Path) -> list[dict[str, Value]]:

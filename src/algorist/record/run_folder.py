@@ -167,13 +167,12 @@ class RunFolder:
             before = Holder.read(os.read(descriptor, 4096))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                taken = False
             except OSError as error:
                 if error.errno not in _NO_LOCKS and not isinstance(error, BlockingIOError):
                     raise
-                taken = isinstance(error, BlockingIOError) or (before is not None and not before.gone)
-            if taken:
-                raise InputError(self._in_use(before))
+                locks = isinstance(error, BlockingIOError)
+                if locks or (before is not None and not before.gone):
+                    raise InputError(self._in_use(before, locks=locks)) from error
             try:
                 with failures_are_told(self.root / _LEASE):
                     os.ftruncate(descriptor, 0)
@@ -197,16 +196,17 @@ class RunFolder:
                 "to where you can write."
             ) from error
 
-    def _in_use(self, holder: Holder | None) -> str:
+    def _in_use(self, holder: Holder | None, *, locks: bool) -> str:
         who = f"process {holder.pid} on {holder.host}" if holder else "process unknown"
         how = (
             f"kill -TERM {holder.pid} on {holder.host}: it saves first"
             if holder
             else f"find it: fuser {self.root / _LEASE}"
         )
+        told = "" if locks else f" This file system has no locks: if that process is gone, delete {self.root / _LEASE}."
         return (
             f"{self.root}: is in use by another run ({who}), and two never share a folder. Wait until it ends, or stop it "
-            f"({how}); then try again. A new run needs another --out."
+            f"({how}); then try again.{told} A new run needs another --out."
         )
 
     @property

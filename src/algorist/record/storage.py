@@ -48,6 +48,10 @@ class DiskFull(WriteFailed):
     """The disk, a quota or a limit has no room for it."""
 
 
+class FolderGone(WriteFailed):
+    """What is written to is not where it was: somebody moved or deleted it."""
+
+
 def require_free_space(path: Path, need_bytes: int, *, what: str) -> None:
     """Raise DiskFull unless the file system of `path` has room for `need_bytes` and a little for itself.
 
@@ -65,9 +69,8 @@ def require_free_space(path: Path, need_bytes: int, *, what: str) -> None:
 
 def free_bytes(path: Path) -> int:
     """What this user may still write to the file system of `path`, or of the nearest folder above that is there."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free
+    folder = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(folder).free
 
 
 def mib(size_bytes: int) -> str:
@@ -103,11 +106,34 @@ def write_failure(error: OSError | SafetensorError, path: Path) -> WriteFailed |
     else:
         code = error.errno or 0
     if code in _FULL:
-        free = ""
-        with contextlib.suppress(OSError):
-            free = f", {mib(free_bytes(path))} are free"
-        fact = f"{path}: could not be written, the disk or quota is full ({os.strerror(code)}){free}"
-        return DiskFull(fact, remedy=_FULL[code])
+        fact = f"{path}: could not be written, the disk or quota is full ({os.strerror(code)})"
+        return DiskFull(f"{fact}{_left(path)}", remedy=_FULL[code])
     if code in _FAILED:
         return WriteFailed(f"{path}: could not be written ({os.strerror(code)})", remedy=_FAILED[code])
     return None
+
+
+def require_in_place(path: Path, descriptor: int) -> None:
+    """Raise FolderGone unless `path` still is the file that was opened: writing on would fill a folder nobody sees."""
+    try:
+        there = os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        there = False
+    if not there:
+        raise FolderGone(
+            f"{path}: is not there any more, its folder was moved or deleted while it was written to",
+            remedy="Go on with the folder where it is now (algorist resume), or start a new run",
+        )
+
+
+def _left(path: Path) -> str:
+    """How much room the file system has, in words; '' where it does not say."""
+    folder = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return ""
+    files = (
+        "; no further file can be made there, however small (inodes)" if found.f_files and not found.f_favail else ""
+    )
+    return f", {mib(found.f_bavail * found.f_frsize)} are free{files}"

@@ -1,6 +1,7 @@
 """One run in progress: where it writes, how far it is, and how it is saved so that a kill loses nothing."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -102,6 +103,7 @@ class Session:
         number = self.position.number
         if number == self._saved:
             return
+        self.ledger.require_in_place()  # before anything is written to a folder that is not there any more
         # the checkpoint event itself belongs to what is kept, so that a resume does not announce it twice
         kept = self.ledger.position + int(announce)
         self.position = replace(self.position, ledger=kept, metrics=self.metrics.num_rows)
@@ -211,7 +213,9 @@ class Session:
         if self.pause or self.stop_requested():
             self.save(trainer, announce=self.due())
             why = self.pause or f"stopped on request after step {self.position.number}."
-            raise Stopped(f"{why} Everything is saved; go on with: algorist resume {self.folder.root}")
+            raise Stopped(
+                f"{why} Everything is saved; go on with: algorist resume {shlex.quote(str(self.folder.root))}"
+            )
 
     def spent(self) -> dict[str, JSON]:
         """Seconds spent at the gates and writing ledger lines since this was last asked; for the wall part of an event."""
