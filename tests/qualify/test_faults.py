@@ -1,35 +1,48 @@
 """Deliberate faults are caught before an update that they could spoil, by the right gate, and named."""
 
-import importlib.util
-import sys
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
-if "faults" not in sys.modules:
-    _path = Path(__file__).resolve().parents[2] / "benchmarks" / "faults.py"
-    _spec = importlib.util.spec_from_file_location("faults", _path)
-    sys.modules["faults"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["faults"])
-FAULTS = sys.modules["faults"].FAULTS
+from .conftest import load_benchmark
+
+FAULTS = load_benchmark("faults").FAULTS
 QUICK = {
-    "temperature not applied to stored log-probs",
+    # sampling and scoring
+    "temperature 5 % too low",
+    "temperature wrong from the third batch on",
     "top-p mask missing in the trainer",
-    "log-probs shifted to the next token",
-    "sampler drops the last prompt token",
+    "drawn at temperature 0.5, log-probs of 0.8 stored",
+    "weights one update behind, checked at update 0 only",
     "bfloat16 head in the sampler",
+    "sampler drops the last prompt token",
+    "log-probs shifted to the next token",
     "re-tokenised text",
+    # groups and rows
+    "prompts interleaved",
+    "the likelier of two draws kept",
     "stale policy version stamps",
     "sampler does not know the stop id",
+    "engine raises in the second batch",
+    # verifier and reward
     "verifier rejects everything",
-    "reward is constant",
-    "held-out problems are trained on",
+    "verdicts of the next row",
+    "reward looks for the gold anywhere",
+    # problems and prompts
+    "held-out problems are trained on, written otherwise",
     "problems too hard for any contrast",
-    "every prompt ends with the stop token",
+    "prompts say the gold",
+    # policy, memory, recipe
     "declared parent is another checkpoint",
-    "frozen parameters would be trained",
-    "190 GiB cap, 64 GiB to stay free",
     "198 GiB cap, 64 GiB to stay free",
+    # training
+    "advantages normalised twice",
+    "loss without gradient",
+    "the optimizer steps twice",
+    "sampling moves weights",
+    "the reference is the policy itself",
+    # resume
+    "moments are not loaded",
 }
 
 
@@ -45,8 +58,10 @@ def test_a_deliberate_fault_is_caught_and_named(fault, faults, start_recipe, tmp
     assert caught.applied <= fault.updates, "no update may be applied to what is already wrong"
 
 
-def test_there_are_at_least_forty_faults_each_with_its_own_name() -> None:
+def test_every_fault_has_its_own_name_and_every_kind_has_ten() -> None:
     assert len({f.name for f in FAULTS}) == len(FAULTS) >= 40
+    assert min(Counter(f.kind for f in FAULTS).values()) >= 10
+    assert {f.name for f in FAULTS} >= QUICK
 
 
 def test_a_run_without_a_fault_passes_every_gate(finished) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +27,26 @@ def question_key(question: str) -> str:
     return " ".join(question.split()).casefold()
 
 
+def plain_question(question: str) -> str:
+    """A question without regard to case, white space, width of characters, thousands separators, leading zeros, end marks.
+
+    >>> plain_question("What is １,000+04 ?") == plain_question("what is 1000 + 4")
+    True
+    """
+    text = unicodedata.normalize("NFKC", question).casefold().replace("−", "-").replace("$", "")
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+    words = re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]", text)
+    while words and words[-1] in ".?!:;,=":
+        words.pop()
+    return " ".join(str(int(w)) if w.isdigit() else w for w in words)
+
+
 def distinct(problems: Sequence[Placed]) -> tuple[list[Placed], list[Dropped]]:
-    """One problem per question. Repeats are dropped; a question with two different golds is dropped altogether."""
+    """One problem per question. Repeats are dropped; a question with two different golds is dropped altogether.
+
+    A question that differs from another one in punctuation, spacing or the writing of numbers only, with the same gold,
+    repeats it.
+    """
     by_key: dict[str, list[Placed]] = defaultdict(list)
     for problem, where in problems:
         by_key[question_key(problem.question)].append((problem, where))
@@ -43,7 +63,21 @@ def distinct(problems: Sequence[Placed]) -> tuple[list[Placed], list[Dropped]]:
         solved = next((problem for problem, _ in same if problem.solution), first)
         kept.append((replace(first, solution=solved.solution), place))
         dropped += [Dropped(reason="duplicate", where=where, detail=f"same as {place}") for _, where in others]
-    return kept, dropped
+    seen: dict[tuple[str, str], str] = {}
+    single: list[Placed] = []
+    for problem, where in kept:
+        key = _plain(problem)
+        if key in seen:
+            detail = f"same as {seen[key]}, written otherwise"
+            dropped.append(Dropped(reason="duplicate", where=where, detail=detail))
+        else:
+            seen[key] = where
+            single.append((problem, where))
+    return single, dropped
+
+
+def _plain(problem: Problem) -> tuple[str, str]:
+    return plain_question(problem.question), problem.gold.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +145,12 @@ def keep_apart(train: Sequence[Placed], heldout: Sequence[Placed], cfg: HeldoutC
         raise InputError(f"problems.heldout.count: {wanted} were asked for, and its source gave {total}. Lower it.")
     chosen = shuffled(heldout, seed, "heldout")[:wanted]
     keys = {question_key(problem.question) for problem, _ in heldout}
+    plain = {_plain(problem) for problem, _ in heldout}
     families = {problem.family for problem, _ in heldout} if cfg.by == "family" else set()
     kept: list[Placed] = []
     dropped: list[Dropped] = []
     for problem, where in train:
-        if question_key(problem.question) in keys:
+        if question_key(problem.question) in keys or _plain(problem) in plain:
             dropped.append(Dropped(reason="is_held_out", where=where, detail="the question is in the held-out source"))
         elif problem.family in families:
             detail = f"family {problem.family} is held out"

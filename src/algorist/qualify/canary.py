@@ -47,12 +47,12 @@ def known_answers(problem: Problem, cfg: PromptConfig, solution: str) -> list[Kn
         ("the gold beside another answer that stands where the final one is looked for", "\n".join(both), False),
         ("an empty response", "", False),
     ]
-    if cfg.answer_format != "first_line":
-        talk = "Let us go step by step.\nThat is all there is to it.\n"
-        found += [
-            ("the gold after some words", talk + gold, True),
-            ("a wrong answer after some words", talk + near, False),
-        ]
+    words = "Let us go step by step, from the first one to the last one.\nThat is all there is to it."
+    for what, text, right in (("the gold", gold, True), ("a wrong answer", near, False)):
+        if cfg.answer_format == "first_line":
+            found.append((f"{what} before some words", f"{text}\n{words}", right))
+        else:
+            found.append((f"{what} after some words", f"{words}\n{text}", right))
     if solution:
         found.append(("the worked solution", target_text(cfg, solution), True))
     return [Known(problem=problem, text=text, right=right, what=what) for what, text, right in found]
@@ -126,8 +126,13 @@ def misjudged(subject: Subject, problems: Sequence[Problem]) -> Fault | None:
         for k, item in zip(known, _items(subject, known), strict=True)
         if isinstance(first_look(item), Verdict)
     ]
-    verdicts = subject.task.verifier.check_many([item for _, item in cheap])
-    odd = [k for (k, _), v in zip(cheap, verdicts, strict=True) if (v.verdict is Outcome.CORRECT) != k.right]
+    check, items = subject.task.verifier.check_many, [item for _, item in cheap]
+    verdicts = attempt("the verifier must judge every response", "known answers", lambda: check(items))
+    odd = [
+        k
+        for (k, _), v in zip(cheap, verdicts, strict=True)
+        if v.verdict is not Outcome.ERROR and (v.verdict is Outcome.CORRECT) != k.right
+    ]
     paid = [k for k in odd if not k.right]
     rights = sum(k.right for k, _ in cheap)
     if not paid and len(odd) <= 0.5 * rights:

@@ -7,7 +7,7 @@ from typing import Final
 
 from algorist.digest import JSON
 from algorist.flow import Problem
-from algorist.problems.split import question_key
+from algorist.problems.split import plain_question, question_key
 from algorist.prompts.text import target_text
 from algorist.qualify.canary import canary_gate as canary_gate
 from algorist.qualify.gate import Gate, Verdict
@@ -113,20 +113,6 @@ def data_gate(subject: Subject) -> Gate:
             f"{len(ending)} of {len(problems)} questions end with their gold (first: {ending[0].question[-60:]!r})"
         )
     return gate(Verdict.REPORTED if notes else Verdict.PASSED, share, cfg.max_refused_share, cause="; ".join(notes))
-
-
-def plain_question(question: str) -> str:
-    """A question without regard to case, white space, width of characters, thousands separators, leading zeros, end marks.
-
-    >>> plain_question("What is １,000+04 ?") == plain_question("what is 1000 + 4")
-    True
-    """
-    text = unicodedata.normalize("NFKC", question).casefold().replace("−", "-").replace("$", "")
-    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-    words = re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]", text)
-    while words and words[-1] in ".?!:;,=":
-        words.pop()
-    return " ".join(str(int(w)) if w.isdigit() else w for w in words)
 
 
 def says_its_answer(problem: Problem) -> bool:

@@ -40,8 +40,7 @@ class Cause:
     """
 
     code: str
-    """temperature, top_p, top_k, half_head, half_compute, shift, units, offset, constant, rows, prompt, stale, last_token,
-    cache, mode, nonfinite, precision, changed_rows, unknown."""
+    """temperature, top_p, half_head, shift, rows, prompt, stale, cache, precision, changed_rows, unknown, ..."""
     words: str
     """What is wrong, in words."""
     remedy: str
@@ -124,7 +123,8 @@ def diagnose(
         if any(cause.residual_nats < _SURE * own for cause in found):
             break  # what comes after costs more
     if found:
-        return min(found, key=lambda cause: round(cause.residual_nats, 5))
+        best = min(found, key=lambda cause: round(cause.residual_nats, 5))
+        return replace(best, words=f"{best.words}{_part(replay, policy.dtype)}")
     cause = _pattern(replay, policy.dtype, side) or _unknown(own, side)
     return replace(cause, words=f"{cause.words}{_where(rows, replay, chosen, names)}")
 
@@ -371,6 +371,12 @@ def _pattern(replay: Replay, dtype: str, side: str) -> Cause | None:
         remedy = "Store token ids and log-probabilities as sampled; text is derived from them and never encoded again."
         return Cause(code="changed_rows", words=words, remedy=remedy, residual_nats=residual)
     return None
+
+
+def _part(replay: Replay, dtype: str) -> str:
+    """In how many responses, where it is not in most."""
+    off, rows = int((replay.gaps.abs() > _EQUAL[dtype]).any(1).sum()), int(replay.mask.any(1).sum())
+    return f" (in {off} of {rows} responses)" if off < 0.5 * rows else ""
 
 
 def _unknown(residual: float, side: str) -> Cause:

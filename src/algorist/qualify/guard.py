@@ -143,7 +143,7 @@ class RunGates:
         contrast = signal.Contrast.of(batch.groups)
         if batch.index == 0 or "signal" not in known:
             self._check_signal(session, sampler, contrast, batch)
-        self._steps.expect(batch)
+        self._steps.expect(session, batch, sampler if rl.source == "online" else None)
         figures: Figures = {
             "groups/mixed_share": contrast.mixed_share,
             "response/duplicate_share": contrast.duplicate_share,
@@ -297,7 +297,7 @@ class RunGates:
     def _check_signal(self, session: Session, trainer: Trainer, contrast: signal.Contrast, batch: Batch) -> None:
         cfg = self.subject.cfg.signal
         groups = list(batch.groups)
-        if contrast.mixed_share < cfg.minimum_useful_share and len(groups) < cfg.prompts:
+        if contrast.mixed_share < 2 * cfg.minimum_useful_share and len(groups) < cfg.prompts:
             groups += self.sample_groups(cfg.prompts, trainer.applied, skip=len(groups), first=batch.index)
             contrast = signal.Contrast.of(groups)
         gate = signal.judge(contrast, minimum=cfg.minimum_useful_share, refuse=cfg.action == "refuse")

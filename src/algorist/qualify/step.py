@@ -97,16 +97,6 @@ class StepCheck:
 
     def start(self) -> Fault | None:
         """The optimizer holds exactly the trainable parameters, and the moments of every update so far."""
-        held = {id(p) for group in self.trainer.optimizer.param_groups for p in group["params"]}
-        missing = [name for name, p in self._named.items() if id(p) not in held]
-        extra = len(held) + len(missing) - len(self._named)
-        if missing or extra:
-            what = f"{missing[0]} is not in it" if missing else f"it holds {extra} tensors that are not trainable"
-            return _fault(
-                "optimizer",
-                f"the optimizer must hold exactly the {len(self._named)} trainable parameters: {what}",
-                "Build it from policy.parameters() after everything is frozen or thawed.",
-            )
         steps = max((s.steps for s in self._shadows.values()), default=0)
         if steps != self.trainer.applied:
             return _fault(
@@ -114,7 +104,7 @@ class StepCheck:
                 f"{self.trainer.applied} updates were applied, the optimizer's moments know of {steps}",
                 "Save and restore the optimizer's state with the weights; without it the next steps are other ones.",
             )
-        return None
+        return self._held()
 
     def at_rest(self) -> Fault | None:
         """No weight has moved since the last step: sampling, evaluating and saving only read them."""
@@ -136,7 +126,7 @@ class StepCheck:
                 "two steps were begun where the contract promises one",
                 "Call Trainer.step once for each update.",
             )
-        moved = self.at_rest()
+        moved = self.at_rest() or self._held()
         if moved is not None:
             return moved
         self._pending = {}
@@ -177,6 +167,19 @@ class StepCheck:
         return fault
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _held(self) -> Fault | None:
+        held = {id(p) for group in self.trainer.optimizer.param_groups for p in group["params"]}
+        missing = [name for name, p in self._named.items() if id(p) not in held]
+        extra = len(held) + len(missing) - len(self._named)
+        if missing or extra:
+            what = f"{missing[0]} is not in it" if missing else f"it holds {extra} tensors that are not trainable"
+            return _fault(
+                "optimizer",
+                f"the optimizer must hold exactly the {len(self._named)} trainable parameters: {what}",
+                "Build it from policy.parameters() after everything is frozen or thawed.",
+            )
+        return None
 
     def _counted(self, applied: int) -> Fault | None:
         if self.trainer.applied == applied:

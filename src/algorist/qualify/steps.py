@@ -64,9 +64,11 @@ class Steps:
             remedy="Build rows once, from the batch; keep masks, rewards and groups in the order of the rollouts.",
         )
 
-    def expect(self, batch: Batch) -> None:
-        """The next step trains on this batch."""
+    def expect(self, session: Session, batch: Batch, trainer: Trainer | None) -> None:
+        """The next step trains on this batch; `trainer` takes it, where that is known."""
         self._batch = batch
+        if trainer is not None:
+            self._end(session, trainer, self._take(session, trainer))
 
     def at_rest(self, session: Session) -> None:
         """Neither policy nor reference has moved since the last step."""
@@ -76,13 +78,10 @@ class Steps:
 
     def before(self, session: Session, trainer: Trainer, assigned: Assigned, computed: Computed) -> None:
         """See `StepCheck.before`; advantages and reference first."""
+        fault = self._take(session, trainer)
         check = self._check
-        fault: Fault | None = None
-        if check is None or check.trainer is not trainer:
-            check = self._check = self._follow(session, trainer)
-            fault = self._strays(trainer) or check.start() or self._alias(trainer)
-            self._reference = {} if trainer.reference is None else _entries(trainer.reference)
-        fault = fault or self._credit(assigned) or self._at_reference(trainer, assigned, computed)
+        assert check is not None, "taken up just now"
+        fault = fault or _mode(trainer) or self._credit(assigned) or self._at_reference(trainer, assigned, computed)
         self._end(session, trainer, fault or check.before(assigned, computed))
 
     def after(self, session: Session, trainer: Trainer, update: Update) -> None:
@@ -90,7 +89,8 @@ class Steps:
         if self._check is None or self._check.trainer is not trainer:
             if not update.applied:
                 return  # skipped before anything was computed
-            self._check = self._follow(session, trainer)
+            self._end(session, trainer, self._take(session, trainer))
+            assert self._check is not None, "taken up just now"
         version = trainer.applied - int(update.applied)  # the update itself is not on the ledger yet
         self._end(session, trainer, self._check.after(update), version)
         if update.applied and self._said != session.contract:
@@ -101,6 +101,14 @@ class Steps:
             session.ledger.append(EventKind.GATE, policy_version=version, payload=gate.payload())
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _take(self, session: Session, trainer: Trainer) -> Fault | None:
+        """Follow this trainer from now on; what is wrong with it as it stands."""
+        if self._check is not None and self._check.trainer is trainer:
+            return None
+        self._check = self._follow(session, trainer)
+        self._reference = {} if trainer.reference is None else _entries(trainer.reference)
+        return self._strays(trainer) or self._check.start() or self._alias(trainer)
 
     def _strays(self, trainer: Trainer) -> Fault | None:
         """What is trained is what was declared, still."""
@@ -270,6 +278,16 @@ class Steps:
             words="the reference must stay as it was when RL began: its weights have changed",
             remedy="Copy the policy, never share it; only rl.reference.reset_every moves the reference.",
         )
+
+
+def _mode(trainer: Trainer) -> Fault | None:
+    if not trainer.policy.model.training:
+        return None
+    return Fault(
+        code="mode",
+        words="the policy must not be in training mode: dropout would make every pass another one",
+        remedy="Call model.eval() and leave it so; sampling and scoring must be repeatable.",
+    )
 
 
 def _entries(policy: CausalPolicy) -> dict[str, Tensor]:

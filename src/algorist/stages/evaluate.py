@@ -13,6 +13,7 @@ from algorist.flow import Problem
 from algorist.policy.weights import weights_digest
 from algorist.record.ledger import EventKind
 from algorist.rollout.engine import RolloutEngine
+from algorist.stages.sample import told, verdicts_of
 from algorist.stages.session import Session
 from algorist.stages.task import Task
 
@@ -36,19 +37,20 @@ def evaluate_policy(
         raise InputError("evaluate: there is no held-out problem. Set problems.heldout.count to 1 or more.")
     session.listener.say(f"evaluating ({name}): {len(chosen)} held-out problems, greedy and {cfg.samples} samples each")
     started = time.monotonic()
-    result = evaluate(
-        name,
-        problems=chosen,
-        prompts=[task.prompts[p.id] for p in chosen],
-        engine=engine,
-        grade=task.grade,
-        cfg=cfg,
-        response_tokens=response_tokens,
-        stop_ids=task.stop_ids,
-        policy_digest=weights_digest(session.policy),
-        seed=session.seed,
-        canonical=task.canonical,
-    )
+    with told(session.ledger, session.position.applied):
+        result = evaluate(
+            name,
+            problems=chosen,
+            prompts=[task.prompts[p.id] for p in chosen],
+            engine=engine,
+            grade=lambda asked, rollouts: verdicts_of(task, asked, rollouts, f"evaluation {name}"),
+            cfg=cfg,
+            response_tokens=response_tokens,
+            stop_ids=task.stop_ids,
+            policy_digest=weights_digest(session.policy),
+            seed=session.seed,
+            canonical=task.canonical,
+        )
     result.write(session.folder.evaluation(name))
     session.ledger.append(
         EventKind.EVALUATION_COMPLETED,

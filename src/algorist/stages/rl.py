@@ -24,7 +24,7 @@ from algorist.stages.config import RLConfig
 from algorist.stages.figures import batch_figures, headline, number, why_flat
 from algorist.stages.gates import Figures
 from algorist.stages.offline import engine_for, keep_start, keeps_start
-from algorist.stages.sample import Sampled, Unanswered, sample_batch
+from algorist.stages.sample import Sampled, sample_batch, told
 from algorist.stages.session import Session
 from algorist.stages.task import Task
 from algorist.stages.worth import judge
@@ -60,7 +60,7 @@ def train_rl(
     session.listener.begin("rl", cfg.updates)
     for index in range(session.position.batches, cfg.updates):
         problems = [by_id[i] for i in order.at(index, cfg.prompts_per_batch)]
-        try:
+        with told(session.ledger, trainer.applied):
             sampled = sample_batch(
                 problems,
                 task,
@@ -72,9 +72,6 @@ def train_rl(
                 seed=session.seed,
                 look=partial(session.gates.after_sampling, session, sampler, index, problems),
             )
-        except Unanswered as error:
-            session.ledger.append(EventKind.GATE, policy_version=trainer.applied, payload=error.payload())
-            raise
         before = trainer.applied
         figures = train_batch(session, cfg, task, trainer, sampler, sampled)
         session.metrics.append(figures)

@@ -4,8 +4,9 @@ Engine, verifier and reward are the places where other people's code answers. Wh
 was asked for ends the run here, in words, before anything is graded or trained.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -13,6 +14,7 @@ from algorist.digest import JSON
 from algorist.errors import AlgoristError, GateFailed
 from algorist.flow import Batch, Group, Problem, Reward, Rollout, Verdict
 from algorist.patience import Overdue, patience
+from algorist.record.ledger import EventKind, Ledger
 from algorist.rollout.engine import RolloutEngine, SamplingPlan
 from algorist.stages.task import Task
 
@@ -32,6 +34,16 @@ class Unanswered(GateFailed):
             "figures": {"code": "answer"},
         }
         return {"name": "rollouts", "value": 1, "threshold": 0, "verdict": "failed", "passed": False, **words}
+
+
+@contextlib.contextmanager
+def told(ledger: Ledger, version: int) -> Iterator[None]:
+    """Inside, an Unanswered is an event on the ledger before it goes on."""
+    try:
+        yield
+    except Unanswered as error:
+        ledger.append(EventKind.GATE, policy_version=version, payload=error.payload())
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +105,18 @@ def judged(
     """A verdict and a reward for each rollout, group after group. Raises Unanswered where there is not one of each."""
     rollouts = [r for group in groups for r in group]
     asked = [p for p, group in zip(problems, groups, strict=True) for _ in group]
-    must = "the verifier must judge every response"
-    verdicts = attempt(must, where, lambda: task.grade(asked, rollouts), patience_s(len(rollouts)))
-    one_each("the verifier", Verdict, verdicts, rollouts, where)
+    verdicts = verdicts_of(task, asked, rollouts, where)
     rewards = attempt("the reward must pay every verdict", where, lambda: task.pay(asked, rollouts, verdicts))
     one_each("the reward", Reward, rewards, rollouts, where)
     return verdicts, rewards
+
+
+def verdicts_of(task: Task, asked: Sequence[Problem], rollouts: Sequence[Rollout], where: str) -> list[Verdict]:
+    """A verdict for each rollout, in order. Raises Unanswered where there is not one of each."""
+    must = "the verifier must judge every response"
+    verdicts = attempt(must, where, lambda: task.grade(asked, rollouts), patience_s(len(rollouts)))
+    one_each("the verifier", Verdict, verdicts, rollouts, where)
+    return verdicts
 
 
 def patience_s(responses: int) -> float:
