@@ -273,9 +273,9 @@ def _files(root: Path) -> dict[str, int]:
 
 @pytest.fixture
 def model(finished: Path, tmp_path: Path) -> Path:
-    """A model folder to spoil."""
+    """A model folder to spoil: an export without the manifest that seals it."""
     folder = tmp_path / "model"
-    shutil.copytree(finished / "export", folder)
+    shutil.copytree(finished / "export", folder, ignore=shutil.ignore_patterns("manifest.json"))
     return folder
 
 
@@ -283,6 +283,23 @@ def _train(model: Path) -> tuple[int, str]:
     said = cli("run", "tiny.yaml", "--out", "out", "--set", f"policy={{path: {model}}}")
     assert not (Path("out") / "ledger.jsonl").exists()
     return said.code, said.err
+
+
+def test_a_policy_whose_sealed_tokenizer_was_swapped_is_refused(place: Path, model: Path, finished: Path) -> None:
+    shutil.copy(finished / "export" / "manifest.json", model)
+    tokenizer = model / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("0", "1"))
+    code, said = _train(model)
+    assert code == 2
+    assert "tokenizer.json" in said
+    assert "delete its manifest.json" in said
+
+
+def test_a_policy_that_is_used_to_another_prompt_is_told(place: Path, finished: Path) -> None:
+    policy = f"policy={{path: {finished / 'export'}}}"
+    said = cli("preflight", "tiny.yaml", "--set", policy, "--set", 'prompt.format="{question}"')
+    assert "note: export was trained with another prompt: format" in said.err
+    assert "another prompt" not in cli("preflight", "tiny.yaml", "--set", policy).err
 
 
 def test_pickled_weights_are_refused_and_never_opened(place: Path, model: Path) -> None:

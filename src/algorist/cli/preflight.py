@@ -32,15 +32,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def preflight_verb(arguments: argparse.Namespace) -> int:
     """Exit code 0 where nothing failed, 3 where only memory did, 4 otherwise. Writes nothing."""
     from algorist.api.qualify import preflight
+    from algorist.cli.progress import Terminal
     from algorist.cli.run import set_threads
 
     set_threads(arguments.threads)
-    found = preflight(
-        arguments.recipe,
-        overrides=arguments.overrides,
-        plugin=arguments.plugin,
-        on_gate=None if arguments.json else show,
-    )
+    with Terminal(force_plain=True) as listener:
+        found = preflight(
+            arguments.recipe,
+            overrides=arguments.overrides,
+            plugin=arguments.plugin,
+            listener=listener,
+            on_gate=None if arguments.json else show,
+        )
     code = found.exit_code
     if arguments.json:
         rows = [{**gate.payload(), "wall": dict(gate.wall)} for gate in found.gates]

@@ -134,7 +134,13 @@ def _parent_notes(recipe: Recipe, base: Path) -> list[str]:
     folder = None if recipe.policy.path is None else base / recipe.policy.path
     if folder is None or not (folder / commit.MANIFEST).is_file():
         return []
-    commit.verify_directory(folder)
+    try:
+        commit.verify_directory(folder)
+    except InputError as error:
+        raise InputError(
+            f"{error} The policy is an export whose files are sealed. Take it from its run again, or, where you changed it yourself, "
+            f"delete its {commit.MANIFEST}: it is then a model folder like any other."
+        ) from error
     try:
         trained = json.loads((folder / "algorist.json").read_bytes())["prompt"]
         now = recipe.prompt.model_dump(mode="json")
