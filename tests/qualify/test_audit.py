@@ -268,6 +268,23 @@ def test_elsewhere_training_again_is_held_to_a_tolerance(finished, copy_of, forg
     assert any("ends elsewhere" in fault for fault in audit(run).faults)
 
 
+def test_a_run_of_other_sources_is_not_accused_of_what_they_write_otherwise(finished, copy_of, forging) -> None:
+    run = copy_of(finished)
+
+    def older(document) -> None:
+        document["code"]["source"] = "0" * 64
+        del document["promises"]["tolerances"], document["parents"], document["problems"]["golds"]
+
+    forging.contract(run, older)
+    forging.reissue(run)
+    found = audit(run)
+    assert found.ok, found.faults
+    assert "report.html not" in next(c for c in found.checks if c.name == "page and lock").looked_at
+    forging.contract(run, lambda d: d["promises"].update(gates=d["promises"]["gates"][:3]))
+    forging.reissue(run)
+    assert any("does not promise the gate" in fault for fault in audit(run).faults)
+
+
 def test_contract_holds_its_own_recipe_digest(finished) -> None:
     contract = json.loads((finished / "contract.json").read_bytes())
     assert digest(contract["recipe"]) == contract["recipe_digest"]

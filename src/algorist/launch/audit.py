@@ -200,7 +200,8 @@ def _exported_again(e: Evidence, contract: str, prepared: Prepared, subject: Sub
         write_export(prepared, policy, Path(folder), contract=event.contract, applied=event.policy_version)
         mine = {p.relative_to(folder).as_posix(): file_digest(p) for p in Path(folder).rglob("*") if p.is_file()}
     listed = {name: entry.sha256 for name, entry in commit.read_manifest(e.folder.export).files.items()}
-    odd = sorted(name for name in mine.keys() | listed.keys() if mine.get(name) != listed.get(name))
+    ours = set() if e.same_sources else {"README.md", "algorist.json"}  # what other sources write otherwise
+    odd = sorted(name for name in (mine.keys() | listed.keys()) - ours if mine.get(name) != listed.get(name))
     faults = [f"{e.folder.export / name}: is not what recipe, contract and {saved[-1].name} give" for name in odd]
     return f"{len(mine)} files made again from {saved[-1].name}", faults
 

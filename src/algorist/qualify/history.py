@@ -30,10 +30,13 @@ def terms(e: Evidence) -> tuple[str, Iterator[str]]:
                 yield f"{file}: must have schema {SCHEMA}, got {document.get('schema')!r}"
             if digest(document["recipe"]) != document["recipe_digest"]:
                 yield f"{file}: its recipe does not have the digest it states"
-            due = promises(document["recipe"])
-            odd = sorted(
-                k for k in due.keys() | document["promises"].keys() if due.get(k) != document["promises"].get(k)
-            )
+            due, said = promises(document["recipe"]), document["promises"]
+            names = (
+                due.keys() | said.keys() if e.same_sources else due.keys() & said.keys()
+            )  # others may promise less or more
+            odd = sorted(name for name in names if name != "gates" and due.get(name) != said.get(name))
+            if e.same_sources and due["gates"] != said["gates"]:
+                odd.append("gates")
             if odd:
                 yield f"{file}: promises.{odd[0]} is not what its recipe promises"
         before = None
@@ -189,8 +192,11 @@ def thresholds(e: Evidence) -> tuple[str, Iterator[str]]:
             yield from (f"{path}: event {event.seq} {fault}" for fault in _replay(e, event))
         for event in gates:
             yield from (f"{path}: event {event.seq} ({event.payload.get('name')}) {fault}" for fault in _gate(e, event))
-        judged = {ev.payload.get("name") for ev in gates} | {"replay" for _ in checks}
-        for name in e.contract["promises"]["gates"] if e.closed and len(e.contracts) == 1 else ():
+        judged = {str(ev.payload.get("name")) for ev in gates} | {"replay" for _ in checks}
+        promised = e.contract["promises"]["gates"]
+        if strangers := sorted(judged - {*promised, "run", "watch"}):
+            yield f"{e.folder.contract}: does not promise the gate {strangers[0]}, which was judged"
+        for name in promised if e.closed and len(e.contracts) == 1 else ():
             if name not in judged:
                 yield f"{path}: the contract promises the gate {name}, and it was never judged"
         done = {whole(ev, "batch") for ev in checks}
@@ -300,7 +306,8 @@ def receipts(e: Evidence) -> tuple[str, Iterator[str]]:
             mine = claims(events) if events else {}
             if said["ledger"] != mine.get("ledger"):  # of a state that a resume went back behind
                 continue
-            odd = [name for name in mine if digest({"": said.get(name)}) != digest({"": mine[name]})]
+            names = mine.keys() if e.same_sources else mine.keys() & said.keys()
+            odd = [name for name in names if digest({"": said.get(name)}) != digest({"": mine[name]})]
             if odd:
                 yield f"{path}: its {odd[0]} is not what the ledger gives"
             if path == paths[-1] and len(events) == len(e.events) and statement["subject"] != subjects(e.folder):
