@@ -64,7 +64,9 @@ def calibrate_verb(arguments: argparse.Namespace) -> int:
         )
     say(found.words)
     if found.sizes and not any(size.mixed.value for size in found.sizes):
-        say("recommended: nothing. No group of any size has both kinds of answers, so no budget and no size would help.")
+        say(
+            "recommended: nothing. No group of any size has both kinds of answers, so no budget and no size would help."
+        )
         return 0
     say(f"recommended: rl.sampling.response_tokens={found.response_tokens}  rl.group_size={found.group_size}")
     return 0
