@@ -10,7 +10,7 @@ OUT    ?=
 export HF_HUB_OFFLINE = 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: run test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates bench-memory \
+.PHONY: run rehearsal test test-slow lint docs bench bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-gates bench-memory \
         bench-compare bench-peer install lock clean help
 
 run: install            ## the main job: a real language model learns to calculate; a few minutes on two cores
@@ -32,6 +32,14 @@ docs: install           ## the pages that are generated from the code
 	$(BIN)/python -m algorist.recipe.reference docs/recipe.md
 	$(BIN)/python -m algorist.objective.document
 	$(BIN)/python benchmarks/readme_results.py
+
+rehearsal: install      ## both contracts of docs/DEEPSEEK_V41_RL_SHARED_RESTART.md with a small stand-in policy, to the audit; 15 minutes
+	test -d runs/stand-in/export || $(BIN)/algorist sft recipes/deepseek_v41/stand_in.yaml --out runs/stand-in
+	$(BIN)/algorist preflight recipes/deepseek_v41/rehearsal.yaml
+	$(BIN)/algorist run recipes/deepseek_v41/rehearsal.yaml --out runs/rehearsal
+	$(BIN)/algorist run recipes/deepseek_v41/nemotron_rloo.yaml --out runs/rehearsal-original \
+	  --set policy.path=../../runs/stand-in/export --set qualify.parents.step=300 --set rl.optimizer.lr=3e-5
+	for run in rehearsal rehearsal-original; do $(BIN)/algorist audit runs/$$run && $(BIN)/algorist why runs/$$run || exit 1; done
 
 bench: bench-learning bench-smollm2 bench-nano bench-verify bench-faults bench-kills bench-memory bench-compare   ## every figure of README and docs
 

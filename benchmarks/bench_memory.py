@@ -132,6 +132,7 @@ def measure(case: Case) -> dict:
     for batch in policy.micro_batches([((3,), (4,))], max_tokens=8):  # what a first step loads belongs to the process
         policy.score(batch, [((3,), (4,))], temperature=1.0).logp.sum().backward()
     policy.model.zero_grad(set_to_none=True)
+    return_freed_memory()
     held = probe.read().own
     process = max(0.0, held - sizes["weights"])
     peak = process + footprint.peak_of(sizes)

@@ -91,12 +91,26 @@ def test_the_launch_has_the_contract_of_its_source() -> None:
         assert recipe.rl.updates * recipe.rl.prompts_per_batch == 8192
     assert (restart.rl.sampling.response_tokens, restart.policy.context) == (1489, 2048)
     assert restart.rl.objective.reduction_kind == "group_token_mean"
-    assert restart.qualify.parameters.frozen
+    assert restart.qualify.parameters.frozen == ("*.mlp.gate.*",)
+    assert restart.qualify.cache.prompts == 8
+    assert (original.rl.updates, original.rl.optimizer.lr, original.rl.max_flat_batches) == (128, 1e-6, 20)
+    assert original.reward.name == restart.reward.name == "exact"
     memory = restart.qualify.memory
     assert (memory.trainer_allocator_cap_gib, memory.driver_free_memory_gib) == (190, 64)
     assert memory.activation_offload
     (shaping,) = restart.rl.shaping
-    assert (shaping.minimum_pass_rate, shaping.maximum_deduction) == (0.25, 0.1)
+    assert (shaping.minimum_pass_rate, shaping.reference_quantile, shaping.tolerated_excess) == (0.25, 0.5, 0.1)
+    assert (shaping.saturation_excess, shaping.exponent, shaping.maximum_deduction) == (1.0, 1.0, 0.1)
+
+
+def test_the_rehearsal_differs_from_the_candidate_in_policy_rate_parents_and_memory_only() -> None:
+    restart, rehearsal = (load(LAUNCH / f"{x}.yaml").recipe for x in ("nemotron_rloo_shared_gpu", "rehearsal"))
+    parts = {"name", "description", "policy", "rl", "qualify"}
+    assert {k for k, v in restart if v != getattr(rehearsal, k)} == parts
+    assert {k for k, v in restart.rl if v != getattr(rehearsal.rl, k)} == {"optimizer"}
+    assert {k for k, v in restart.qualify if v != getattr(rehearsal.qualify, k)} == {"parents", "memory"}
+    assert rehearsal.qualify.memory.activation_offload
+    assert rehearsal.policy.dtype == restart.policy.dtype == "bfloat16"
 
 
 def test_the_launch_has_8192_training_and_512_held_out_problems_after_exclusions() -> None:

@@ -28,16 +28,17 @@ def measure_admission(subject: Subject, probe: memory.MemoryProbe | None = None)
         largest = cfg.declared.tensor or "what the declared peak consists of is not said"
         return memory.admission(cfg, probe.read(), peak=cfg.declared.peak_gib, largest=largest)
     promised = cfg.trainer_allocator_cap_gib is not None or cfg.driver_free_memory_gib > 0
-    if promised and policy.device.type == "cpu":
-        memory.return_freed_memory()
+    tidy = memory.return_freed_memory if promised and policy.device.type == "cpu" else lambda: None
     kept, shapes = footprint.count(policy), shapes_of(subject)
     sizes = predicted(subject, shapes, kept)
+    tidy()
     gate = _judge(cfg, probe.read(), sizes)
     if not promised or not gate.passed:
         return gate
     row = _row(subject)
     try:
         micro_step(subject, (row[0], row[1][:1]))  # what a first step loads and sets up belongs to the process
+        tidy()
         reading = probe.read()
         measured = probe.peak_of(lambda: micro_step(subject, row))
     except torch.OutOfMemoryError as error:

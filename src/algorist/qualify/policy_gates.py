@@ -180,7 +180,8 @@ def _pattern(name: str) -> str:
 def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
     """Policy, reference and serving copy carry the same weights, of the declared step.
 
-    Reads the folders that qualify.parents names; raises InputError where one is no model folder.
+    A checkpoint that does not say its step cannot keep a declared one, unless the weights themselves are declared. Reads
+    the folders that qualify.parents names; raises InputError where one is no model folder.
     """
     cfg = subject.cfg.parents
     own = weights_digest(subject.policy, value_head=False)  # a value head has no parent
@@ -194,8 +195,9 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
         same = subject.engine.policy is subject.policy
         digests["sampler"] = own if same else weights_digest(subject.engine.policy, value_head=False)
     steps: dict[str, int | None] = {}
-    if cfg.step is not None and subject.policy_path is not None:
-        steps["policy"] = saved_step((subject.base / subject.policy_path).resolve())
+    if cfg.step is not None:
+        start = subject.policy_path
+        steps["policy"] = None if start is None else saved_step((subject.base / start).resolve())
     for name, path in (("reference", cfg.reference), ("serving", cfg.serving)):
         if path is not None:
             folder = (subject.base / path).resolve()
@@ -203,6 +205,7 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
             steps[name] = saved_step(folder)
     strangers = [name for name, d in digests.items() if d != own]
     wrong = [name for name, step in steps.items() if cfg.step is not None and step not in (None, cfg.step)]
+    unsaid = [name for name, step in steps.items() if cfg.step is not None and step is None and cfg.weights is None]
     words = [f"{name} carries weights {digests[name][:12]}, the policy {own[:12]}" for name in strangers]
     unlike = [name for name, d in configs.items() if d != configs["policy"]]
     words += [
@@ -210,14 +213,21 @@ def parents_gate(subject: Subject, reference: CausalPolicy | None) -> Gate:
         for name in unlike
     ]
     words += [f"{name} was saved at step {steps[name]}, not {cfg.step}" for name in wrong]
+    words += [f"{name} does not say at which step it was saved, and {cfg.step} is declared" for name in unsaid]
+    remedies = ["Start policy, reference and sampler from one checkpoint."] if strangers or unlike or wrong else []
+    if unsaid:
+        remedies.append(
+            f'Declare its weights (qualify.parents.weights: {own}), or, where you know the step, put {{"global_step": N}} into '
+            "trainer_state.json beside it."
+        )
     return Gate(
         name="parents",
-        value=len(strangers) + len(unlike) + len(wrong),
+        value=len(strangers) + len(unlike) + len(wrong) + len(unsaid),
         threshold=0,
         unit="parents that do not match",
         verdict=Verdict.FAILED if words else Verdict.PASSED,
         cause="; ".join(words),
-        remedy="Start policy, reference and sampler from one checkpoint." if words else "",
+        remedy=" ".join(remedies),
         figures={
             "digests": dict(digests),
             "config": configs["policy"],
