@@ -1,6 +1,7 @@
 """Admission: two inequalities, the launch's case, what machine and cgroup offer, and no update behind a refusal."""
 
 import json
+import mmap
 import re
 from pathlib import Path
 
@@ -57,8 +58,9 @@ def test_the_cpu_probe_reads_this_machine() -> None:
 def test_what_was_held_between_two_readings_is_seen_although_it_is_freed_again() -> None:
     probe = CpuProbe()
     before = probe.read()
-    block = bytearray(b"1") * (64 << 20)
-    del block
+    with mmap.mmap(-1, 64 << 20) as block:  # given back to the system when closed, whatever the allocator does
+        for _ in range(64):
+            block.write(b"1" * (1 << 20))
     after, later = probe.read(), probe.read()
     assert after.high > before.own + 0.05
     assert later.high < after.high, "the mark starts anew with every reading"
