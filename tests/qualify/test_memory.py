@@ -55,12 +55,18 @@ def test_the_cpu_probe_reads_this_machine() -> None:
     assert 0 < reading.free <= reading.total
 
 
+def _written(size: int) -> mmap.mmap:
+    """Memory of its own, in use, that the system gets back when it is closed, whatever the allocator keeps."""
+    block = mmap.mmap(-1, size)
+    for _ in range(size >> 20):
+        block.write(b"1" * (1 << 20))
+    return block
+
+
 def test_what_was_held_between_two_readings_is_seen_although_it_is_freed_again() -> None:
     probe = CpuProbe()
     before = probe.read()
-    with mmap.mmap(-1, 64 << 20) as block:  # given back to the system when closed, whatever the allocator does
-        for _ in range(64):
-            block.write(b"1" * (1 << 20))
+    _written(64 << 20).close()
     after, later = probe.read(), probe.read()
     assert after.high > before.own + 0.05
     assert later.high < after.high, "the mark starts anew with every reading"
@@ -130,7 +136,7 @@ def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path) -> None:
 
 def test_a_measured_step_reports_what_it_added() -> None:
     blocks = []
-    added = CpuProbe().peak_of(lambda: blocks.append(bytearray(b"1") * (64 << 20)))
+    added = CpuProbe().peak_of(lambda: blocks.append(_written(64 << 20)))
     assert added is None or added > 0.05
 
 
