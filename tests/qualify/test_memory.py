@@ -201,8 +201,7 @@ def test_a_trainer_that_grows_past_its_cap_after_an_update_ends_with_3(start_rec
     peak = float(measure_admission(subject).wall["peak_gib"])
 
     def grow(plan):
-        block = bytearray(b"1") * (512 << 20)
-        del block
+        _written(512 << 20).close()
         return plan
 
     fault = faults.Fault(
