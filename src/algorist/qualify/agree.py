@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import final
 
+import torch
 from jinja2 import TemplateError
 
 from algorist.digest import JSON
@@ -25,6 +26,12 @@ from algorist.record.ledger import EventKind
 from algorist.stages.session import Session
 from algorist.train.rows import Rows
 from algorist.train.trainer import Computed, Trainer
+
+_SOME = 8
+"""Rows of a batch that are scored where nothing is due."""
+_TILT, _CERTAIN = 0.01, 20.0
+"""A temperature that is off by more than one per cent, by more than so many standard errors, is no rounding (measured in bfloat16:
+0.001 and 2 in honest runs, 0.05 and 100 where the temperature is 5 % off)."""
 
 
 def bounds_of(subject: Subject) -> list[Bound]:
@@ -85,6 +92,7 @@ class Agreement:
                 f"{d.num_tokens} tokens. Cause: {cause.words}. {cause.remedy}"
             )
         self._outlier(session, sampler, batch, rows, found)
+        self._tilted(session, sampler, batch, replay.tilt(found, scored.logp, scored.entropy))
         if drawn.broken:
             words, remedy = draws.explain(sampler.policy, rollouts, drawn, rl.sampling.temperature)
             first = rollouts[drawn.rows[0]]
@@ -108,10 +116,12 @@ class Agreement:
         found = replay.measure(rows, computed.logp, mask=computed.scored)
         drawn = draws.check(rollouts, computed.logp, computed.below, computed.scored, dtype=trainer.policy.dtype)
         broken = found.over(bounds_of(self.subject))
-        if not broken and not drawn.broken and replay.outlier(found, self._limits()) is None:
+        odd, tilt = replay.outlier(found, self._limits()), replay.tilt(found, computed.logp, computed.entropy)
+        if not broken and odd is None and not drawn.broken and not _is_tilted(tilt):
             return
         self.whole(session, trainer, batch, rows)
         self._open = None
+        self._tilted(session, trainer, batch, tilt)
         if broken:  # the rows without gradient made the mean of the whole batch small enough
             d, bound = found.difference, broken[0]
             cause = self._cause(session, trainer, batch, rows, found)
@@ -119,6 +129,19 @@ class Agreement:
                 session, trainer, value=d.mean_nats, threshold=bound.nats, unit=f"nats, {bound.statistic} per token with gradient",
                 cause=f"batch {batch.index}: {cause.words}", remedy=cause.remedy,
             )  # fmt: skip
+
+    def some(self, session: Session, sampler: Trainer, batch: Batch, rows: Rows) -> None:
+        """A few rows, another few in each batch, where no step of the sampler's own weights will tell; all, if one is off."""
+        B = len(rows.tokens)
+        which = torch.zeros(B, dtype=torch.bool)
+        which[(torch.arange(_SOME) * max(1, B // _SOME) + batch.index) % B] = True
+        scored = sampler.score(rows, which & rows.mask.any(1))
+        mask = rows.mask & which[:, None]
+        found = replay.measure(rows, scored.logp, mask=mask)
+        rollouts = [r for group in batch.groups for r in group.rollouts]
+        drawn = draws.check(rollouts, scored.logp, scored.below, mask, dtype=sampler.policy.dtype)
+        if found.over(bounds_of(self.subject)) or drawn.broken or replay.outlier(found, self._limits()) is not None:
+            self.whole(session, sampler, batch, rows)
 
     def skipped(self, session: Session, sampler: Trainer) -> None:
         """No step was taken on this batch: whether its sampler is at fault is asked all the same."""
@@ -144,6 +167,17 @@ class Agreement:
             session, sampler, value=odd.nats, threshold=odd.limit, unit=f"nats at a {odd.what}",
             cause=f"batch {batch.index}: {cause.words}", remedy=cause.remedy,
         )  # fmt: skip
+
+    def _tilted(self, session: Session, sampler: Trainer, batch: Batch, tilt: tuple[float, float]) -> None:
+        """Differences that are small, and all in the direction of another temperature."""
+        if _is_tilted(tilt):
+            mine = sampler.temperature
+            self._fail(
+                session, sampler, value=tilt[0], threshold=1.0, unit="times the temperature",
+                cause=f"batch {batch.index}: the sampler's log-probabilities are those of temperature {tilt[0] * mine:.3g}, the trainer "
+                f"works at {mine:g}: each difference is small, and all point the same way",
+                remedy="Store log-probabilities of the distribution that was really sampled (logits / temperature).",
+            )  # fmt: skip
 
     def _fail(
         self, session: Session, sampler: Trainer, *, value: float, threshold: float, unit: str, cause: str, remedy: str
@@ -189,9 +223,10 @@ class Agreement:
         for name, token in marks.items():
             if token is not None:
                 what = "padding" if name == "padding" else f"{name}-of-sequence"
-                others[f"with a {what} token before it"] = [(token, *x) for x in ids]
+                article = "an" if name == "end" else "a"
+                others[f"with {article} {what} token before it"] = [(token, *x) for x in ids]
                 others[f"with two {what} tokens before it"] = [(token, token, *x) for x in ids]
-                others[f"with a {what} token after it"] = [(*x, token) for x in ids]
+                others[f"with {article} {what} token after it"] = [(*x, token) for x in ids]
         if tokenizer.chat_template:
             others |= {
                 f"the tokenizer's chat template{words}": [self._chat(p, generation) for p in asked]
@@ -227,6 +262,11 @@ class Agreement:
         older = [Older(name=f"checkpoint {p.name}", load=lambda p=p: load(p)) for p in found]  # type: ignore[misc]
         start = self.subject.start
         return older if start is None else [*older, Older(name="the start of the run", load=start)]
+
+
+def _is_tilted(tilt: tuple[float, float]) -> bool:
+    ratio, certainty = tilt
+    return abs(ratio - 1.0) > _TILT and certainty > _CERTAIN
 
 
 def _neighbours(rollouts: Sequence[Rollout], step: int) -> list[tuple[int, ...]]:

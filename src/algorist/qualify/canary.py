@@ -245,7 +245,9 @@ def _wrap(answer: str, answer_format: str) -> str:
 
 def _rollout(known: Known, subject: Subject) -> Rollout:
     """As a policy would have written it: with its tokens, for rewards that look at length."""
-    ids = (*subject.policy.tokenizer.encode(known.text, add_special_tokens=False), subject.renderer.end_id)
+    tokenizer = subject.policy.tokenizer
+    # verbose: it may be longer than the context, which no policy reads here
+    ids = (*tokenizer.encode(known.text, add_special_tokens=False, verbose=False), subject.renderer.end_id)
     T = len(ids)
     prompt = subject.prompt_ids.get(known.problem.id, ())
     return Rollout(

@@ -1,7 +1,6 @@
 """Gates over problems, prompts and template: what can be known before a single token is sampled."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +11,7 @@ from algorist.prompts.text import target_text
 from algorist.qualify.canary import canary_gate as canary_gate
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.subject import Subject
+from algorist.qualify.targets import letters, odd_targets, sft_prompts
 
 _LEAKED: Final = 0.2
 """Most questions that may say their own gold as an answer."""
@@ -93,6 +93,17 @@ def data_gate(subject: Subject) -> Gate:
             f"{leaked[0].gold!r}), so that copying is paid",
             remedy="Check which field of the data is the question (problems.source.question), and take answers out of it.",
         )
+    behind = _behind(subject)
+    if behind is not None:
+        return gate(
+            unit="problem that is not the one that was read",
+            value=1,
+            threshold=0,
+            verdict=Verdict.FAILED,
+            cause=f"problem {behind.id} is trained or evaluated with question {behind.question[-60:]!r} and gold {behind.gold!r}, and was "
+            "read otherwise, or in another part",
+            remedy="Change problems in their file, or in problems.source, so that every part of the run sees the same ones.",
+        )
     held_count = max(1, len(subject.problems.heldout))
     if cfg.max_contaminated_share is not None and contaminated / held_count > cfg.max_contaminated_share:
         return gate(
@@ -137,6 +148,15 @@ def ends_with_its_answer(problem: Problem) -> bool:
     return (
         len(words) > 1 and words[-1].strip("$()[]") == problem.gold.strip() and any(c.isdigit() for c in problem.gold)
     )
+
+
+def _behind(subject: Subject) -> Problem | None:
+    """A problem of the task that is not the one that was read and checked."""
+    problems, task = subject.problems, subject.task
+    read = {p.id: p for p in problems.train}
+    held = {p.id: p for p in problems.heldout}
+    asked = ((p, read) for p in task.train), ((p, held) for p in task.heldout)
+    return next((p for part in asked for p, known in part if known.get(p.id) != p), None)
 
 
 def _in_both(heldout: Sequence[Problem], trained: Iterable[Problem]) -> list[tuple[Problem, Problem]]:
@@ -207,7 +227,10 @@ def lengths_gate(subject: Subject) -> Gate:
 
 
 def template_gate(subject: Subject) -> Gate:
-    """Each prompt is its question in one frame, begins at most once and does not end; answers can be said and stopped."""
+    """Each prompt is its question in one frame, begins at most once and does not end; answers can be said and stopped.
+
+    SFT: the same frame, and targets that are the answers to their prompts.
+    """
     tokenizer, policy = subject.policy.tokenizer, subject.policy
     shown = list(subject.prompt_ids.items())[:256]
     prompts = [ids for _, ids in shown]
@@ -236,20 +259,30 @@ def template_gate(subject: Subject) -> Gate:
         f"{outside} prompts hold token ids outside the vocabulary: the tokenizer is not this model's": outside,
     }
     broken = [words for words, count in faults.items() if count]
+    odd = odd_targets(subject)
     if not outside:
-        broken += _frame(subject, dict(shown)) + _unsayable(subject)
-    cause = "; ".join(broken)
-    if not broken and unused:
+        broken += _frame(subject, dict(shown) | dict(sft_prompts(subject))) + _unsayable(subject) + odd
+    remedies = []
+    if len(broken) > len(odd):
+        remedies.append("Check prompt.template, prompt.format and prompt.stop against the model's tokenizer.")
+    if odd:
+        remedies.append(
+            "Check sft.target, prompt.target and the solutions in the data; targets keep the order of their problems."
+        )
+    notes = []
+    if unused:
         names = ", ".join(repr(tokenizer.decode([i])) for i in unused)
-        cause = f"the model's generation config also stops at {names}, the run does not"
+        notes.append(f"the model's generation config also stops at {names}, the run does not")
+    if len(tokenizer) > vocabulary:
+        notes.append(f"the tokenizer knows {len(tokenizer)} tokens, the model {vocabulary}: is it this model's?")
     return Gate(
         name="template",
         value=len(broken),
         threshold=0,
-        unit="faults",
-        verdict=Verdict.FAILED if broken else Verdict.REPORTED if unused else Verdict.PASSED,
-        cause=cause,
-        remedy="Check prompt.template, prompt.format and prompt.stop against the model's tokenizer." if broken else "",
+        unit="broken rule",
+        verdict=Verdict.FAILED if broken else Verdict.REPORTED if notes else Verdict.PASSED,
+        cause="; ".join(broken or notes),
+        remedy=" ".join(remedies),
         figures=figures,
     )
 
@@ -260,10 +293,10 @@ def _frame(subject: Subject, shown: Mapping[str, tuple[int, ...]]) -> list[str]:
     frames: dict[str, set[tuple[str, str]]] = {}
     lost: list[tuple[Problem, str]] = []
     for name, ids in shown.items():
-        problem, text = by_id.get(name), _letters(tokenizer.decode(list(ids)))
+        problem, text = by_id.get(name), letters(tokenizer.decode(list(ids)))
         if problem is None:
             continue
-        before, found, after = text.rpartition(_letters(problem.question))
+        before, found, after = text.rpartition(letters(problem.question))
         if not found:
             lost.append((problem, tokenizer.decode(list(ids))))
         else:
@@ -300,11 +333,6 @@ def _unsayable(subject: Subject) -> list[str]:
     return [
         f"{len(cut)} answers hold a stop token and cannot be written to their end (first: {cut[0].gold!r}; prompt.stop)"
     ]
-
-
-def _letters(text: str) -> str:
-    """Without white space, case and width, which tokenizers and templates may change."""
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _generation_stops(policy: object) -> set[int]:

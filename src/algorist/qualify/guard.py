@@ -11,7 +11,7 @@ from algorist.errors import AdmissionRefused, AlgoristError, GateFailed
 from algorist.flow import Batch, Group, Outcome, Problem, Rollout, Update
 from algorist.flow import Verdict as Judged
 from algorist.problems.order import ProblemOrder
-from algorist.qualify import canary, memory, policy_gates, rollouts, routers, signal
+from algorist.qualify import canary, credit, memory, policy_gates, rollouts, routers, signal
 from algorist.qualify.admit import measure_admission
 from algorist.qualify.agree import Agreement
 from algorist.qualify.agree import bounds_of as bounds_of
@@ -61,7 +61,7 @@ class RunGates:
         self._problems: Mapping[str, Problem] = subject.task.by_id
         self._load = routers.Load(subject.policy)
         self._agreement = Agreement(subject)
-        self._steps = Steps(subject)
+        self._steps = Steps(subject, self._decode)
         self._shown: Counter[str] = Counter()
         self.spent_s = 0.0
         """Seconds spent on the batches since it was last told."""
@@ -132,11 +132,13 @@ class RunGates:
             if not gate.passed:
                 _append(session, gate)
                 refuse(session, [gate])
-        self._broken(session, sampler, batch.index, self._steps.same_rows(batch, rows))
+        self._broken(session, sampler, batch.index, credit.same_rows(self.subject, batch, rows))
         if batch.index % rl.replay.every == 0 or "replay" not in known:
             self._agreement.whole(session, sampler, batch, rows)
-        else:
+        elif rl.source == "online":
             self._agreement.watch(batch, rows)
+        else:
+            self._agreement.some(session, sampler, batch, rows)
         self._check_paid(session, sampler, batch)
         if "rollouts" not in known:  # later batches are checked too; only a broken rule is worth a line
             _append(session, Gate(name="rollouts", value=0, threshold=0, unit="broken rule", verdict=Verdict.PASSED))
@@ -275,6 +277,7 @@ class RunGates:
     def _check_paid(self, session: Session, sampler: Trainer, batch: Batch) -> None:
         """Verdicts against a second look at every response, and known answers to the problems of this batch."""
         subject = self.subject
+        self._broken(session, sampler, batch.index, credit.same_shaping(subject, batch, self._decode))
         fault = rollouts.check_paid(batch, self._promise(sampler, batch.index), self._second_look)
         self._broken(session, sampler, batch.index, fault)
         asked = [self._problems[g.problem_id] for g in batch.groups]

@@ -4,6 +4,7 @@ Statistics over all tokens, by position in the response and by class of token; w
 named in `qualify.diagnose`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from algorist.digest import JSON
 from algorist.train.rows import Rows
 from algorist.train.trainer import Difference, gate_value
 
+_FEW = 6
+"""Fewest tokens that a tilt is read from, each counted by its weight."""
 _EDGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -95,6 +98,29 @@ def outlier(found: Replay, limits: Limits) -> Outlier | None:
         if not worst <= limits.row_nats:
             return Outlier(what="response", nats=worst, limit=limits.row_nats)
     return None
+
+
+def tilt(found: Replay, logp: Float[Tensor, "B T"], entropy: Float[Tensor, "B T"]) -> tuple[float, float]:
+    """(ratio, certainty) of another temperature that the differences look like; (1, 0) where there is nothing to tell from.
+
+    d log p_T(y) / d ln T = -(log p_T(y) + H), so stored - trained = ln(T_stored / T_trained) times that, plus rounding. A tilt
+    far below the bound on the mean is certain after a few hundred tokens, as rounding has no direction. certainty: of
+    ln(ratio), in standard errors that hold where surprising tokens are rounded worse than sure ones (HC3, MacKinnon and
+    White 1985). A few surprising tokens among sure ones tell nothing.
+
+    >>> tilt(Replay(difference=Difference.of(torch.zeros(1)), by_position={}, by_class={}, gaps=torch.zeros(1, 1),
+    ...             mask=torch.ones(1, 1, dtype=torch.bool)), -torch.ones(1, 1), torch.ones(1, 1))
+    (1.0, 0.0)
+    """
+    slope = -(logp + entropy)[found.mask].double()
+    size = float(slope @ slope)
+    if size <= 0 or size**2 / float(slope.pow(4).sum()) < _FEW:
+        return 1.0, 0.0
+    off = -found.gaps[found.mask].double()
+    log_ratio = float(slope @ off) / size
+    rest = (off - log_ratio * slope) / (1 - slope**2 / size)
+    error = float((slope * rest).norm()) / size
+    return math.exp(log_ratio), abs(log_ratio) / max(error, 1e-12)
 
 
 def measure(

@@ -1,68 +1,38 @@
 """The update gate of a run: which trainer is followed, what its batch was worth, and what is said where a step is wrong."""
 
-from typing import Final, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from algorist.errors import GateFailed
 from algorist.flow import Batch, Update
-from algorist.objective.registry import METHODS
-from algorist.objective.spec import Credit, CreditInput
 from algorist.policy.model import CausalPolicy
+from algorist.qualify.credit import credited
 from algorist.qualify.gate import Gate, Verdict
 from algorist.qualify.policy_gates import stray_parameters
-from algorist.qualify.rollouts import Fault
+from algorist.qualify.rollouts import Decode, Fault
 from algorist.qualify.step import StepCheck, spread_entries
 from algorist.qualify.subject import Subject
-from algorist.qualify.worth import Outcome, worth
 from algorist.record.ledger import EventKind
 from algorist.stages.session import Session
-from algorist.stages.shaping import group_numbers
-from algorist.train.rows import Rows, from_batch
 from algorist.train.trainer import Assigned, Computed, Trainer
 
-_METHODS: Final = dict(METHODS)
 _CLOSE = {"float32": 1e-3, "bfloat16": 0.05}
 """Nats per token that two passes of equal weights may differ by, on average."""
-_SAME = 1e-5
-"""Relative difference of two advantages: sums in float64, kept in float32."""
 
 
 @final
 class Steps:
     """Follows SFT, then RL. A broken rule is an event named `update`, and ends the run."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, subject: Subject, decode: Decode) -> None:
+        self.subject, self._decode = subject, decode
         self._check: StepCheck | None = None
         self._batch: Batch | None = None
         self._reference: dict[str, Tensor] = {}
         self._said = ""
         """The contract under which a step was seen to be as promised."""
-
-    def same_rows(self, batch: Batch, rows: Rows) -> Fault | None:
-        """The tensors that are trained are those of the rollouts, row by row."""
-        own = from_batch(batch)
-        rl = self.subject.rl
-        assert rl is not None, "a batch comes from RL"
-        group = group_numbers(batch, rl.shaping, self.subject.task.by_id)
-        same = {
-            "tokens": own.tokens == rows.tokens,
-            "loss mask": torch.equal(own.mask, rows.mask),
-            "rewards": torch.equal(own.reward.nan_to_num(nan=1e300), rows.reward.nan_to_num(nan=1e300)),
-            "log-probabilities": torch.equal(own.behaviour, rows.behaviour),
-            "truncations": torch.equal(own.truncated, rows.truncated),
-            "groups": torch.equal(group, rows.group),
-        }
-        wrong = [name for name, holds in same.items() if not holds]
-        if not wrong:
-            return None
-        return Fault(
-            code="rows",
-            words=f"batch {batch.index}: the {wrong[0]} of the trained rows must be those of the stored rollouts, row by row",
-            remedy="Build rows once, from the batch; keep masks, rewards and groups in the order of the rollouts.",
-        )
 
     def expect(self, session: Session, batch: Batch, trainer: Trainer | None) -> None:
         """The next step trains on this batch; `trainer` takes it, where that is known."""
@@ -81,7 +51,12 @@ class Steps:
         fault = self._take(session, trainer)
         check = self._check
         assert check is not None, "taken up just now"
-        fault = fault or _mode(trainer) or self._credit(assigned) or self._at_reference(trainer, assigned, computed)
+        fault = (
+            fault
+            or _mode(trainer)
+            or credited(self.subject, self._batch, assigned, self._decode)
+            or self._at_reference(trainer, assigned, computed)
+        )
         self._end(session, trainer, fault or check.before(assigned, computed))
 
     def after(self, session: Session, trainer: Trainer, update: Update) -> None:
@@ -146,89 +121,6 @@ class Steps:
         version = trainer.applied if version is None else version
         session.ledger.append(EventKind.GATE, policy_version=version, payload=gate.payload())
         raise GateFailed(gate.sentence)
-
-    def _credit(self, assigned: Assigned) -> Fault | None:
-        """Advantages are what rewards and groups give, 0 where nothing is trained."""
-        credit, rows = assigned.credit, assigned.rows
-        if not bool(torch.isfinite(credit.advantage).all()):
-            return _wrong(
-                "an advantage must be a finite number", "Look for a division by a spread of 0, and for lost rewards."
-            )
-        if bool((credit.advantage[~credit.mask] != 0).any()):
-            return _wrong("a token that is not trained must have advantage 0", "Mask advantages as tokens are masked.")
-        if bool((credit.mask & ~rows.mask).any()):
-            return _wrong(
-                "only tokens of the responses may be trained: prompt or padding is in the loss mask",
-                "Take the mask from the rollouts; a method may only take tokens out.",
-            )
-        if self._batch is None:  # imitation: SFT, or an objective that learns from the data set
-            right = bool((credit.advantage[credit.mask] == 1).all()) and torch.equal(credit.mask, rows.mask)
-            return (
-                None
-                if right
-                else _wrong(
-                    "every token of a target is trained, with weight 1",
-                    "Shift logits by one against tokens, and leave out the prompt alone.",
-                )
-            )
-        fault = self.same_rows(self._batch, rows)
-        return fault or self._advantages(self._batch, assigned)
-
-    def _advantages(self, batch: Batch, assigned: Assigned) -> Fault | None:
-        rl, rows, credit = self.subject.rl, assigned.rows, assigned.credit
-        assert rl is not None, "a batch comes from RL"
-        assert rows.correct is not None, "rollouts have verdicts"
-        known = [
-            Outcome(group=g, reward=None if r != r else r, correct=c, truncated=t)
-            for g, r, c, t in zip(
-                rows.group.tolist(), rows.reward.tolist(), rows.correct.tolist(), rows.truncated.tolist(), strict=True
-            )
-        ]
-        plain = worth(rl.objective, known)
-        if plain is None:
-            again = self._method_credit(assigned)
-            if again is None:
-                return None
-            mask, advantage = again.mask, again.advantage
-        else:
-            trained = torch.tensor([w.trained for w in plain])
-            mask = rows.mask & trained[:, None]
-            advantage = torch.where(mask, torch.tensor([w.advantage for w in plain])[:, None], 0.0)
-        where = _first(~(mask == credit.mask).all(1)) if mask.any() else None
-        if where is not None:
-            return _wrong(
-                f"batch {batch.index}: row {where} must train {int(mask[where].sum())} tokens, it trains "
-                f"{int(credit.mask[where].sum())}",
-                "One mask for numerator and denominator: rows with a reward, tokens the policy chose, the last one included.",
-            )
-        close = (advantage - credit.advantage).abs() <= _SAME * advantage.abs().clamp(min=1.0)
-        where = _first(~close.all(1))
-        if where is None:
-            return None
-        t = int((~close[where]).nonzero()[0])
-        return _wrong(
-            f"batch {batch.index}: row {where} has advantage {float(credit.advantage[where, t]):.6g}, its group's rewards "
-            f"give {float(advantage[where, t]):.6g} ({rl.objective.name})",
-            "One baseline and one normalisation, over the rows of one problem; rewards in the order of their rows.",
-        )
-
-    def _method_credit(self, assigned: Assigned) -> Credit | None:
-        """By the method itself, where it needs no more than what the step was given."""
-        rl, rows = self.subject.rl, assigned.rows
-        assert rl is not None, "a batch comes from RL"
-        if "step_rewards" in rl.objective.needs or rl.quality is not None:
-            return None
-        inputs = CreditInput(
-            rewards=rows.reward,
-            group=rows.group,
-            mask=rows.mask,
-            correct=rows.correct,
-            truncated=rows.truncated,
-            logp_old=assigned.logp_old,
-            logp_ref=assigned.logp_ref,
-            value=assigned.value_old,
-        )
-        return _METHODS[rl.objective.name].credit(inputs, rl.objective)
 
     def _alias(self, trainer: Trainer) -> Fault | None:
         """The reference has weights of its own."""
@@ -297,12 +189,3 @@ def _entries(policy: CausalPolicy) -> dict[str, Tensor]:
         index = spread_entries(p.numel()).to(p.device)
         found[name] = p.detach().reshape(-1)[index].cpu().clone()
     return found
-
-
-def _first(rows: Tensor) -> int | None:
-    found = rows.nonzero()
-    return int(found[0]) if len(found) else None
-
-
-def _wrong(words: str, remedy: str) -> Fault:
-    return Fault(code="advantage", words=words, remedy=remedy)

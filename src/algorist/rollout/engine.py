@@ -41,6 +41,8 @@ class RolloutEngine(Protocol):
     ) -> list[list[Rollout]]:
         """`num_samples` rollouts per prompt, in prompt order, then sample order.
 
-        Each row's randomness is derive(seed, "rollout", salt, policy_version, problem_id, sample) and nothing else.
+        Each row's randomness is derive(seed, "rollout", salt, policy_version, problem_id, sample) and nothing else: its t-th
+        token is min{v : F_t(v) > u_t}, u_t the t-th uniform number of that stream (`rollout.local.sample`). The gates of a run
+        hold tokens against it (`qualify.draws`).
         """
         ...

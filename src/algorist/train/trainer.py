@@ -69,6 +69,8 @@ class Scored:
     """Log-probabilities in nats."""
     below: Float[Tensor, "B T"]
     """Probability of all token ids below the stored one: where its draw by inverse CDF begins."""
+    entropy: Float[Tensor, "B T"]
+    """Of the distribution that the token was drawn from, in nats."""
     value: Float[Tensor, "B T"] | None
     """Of the value head, where there is one."""
 
@@ -82,7 +84,8 @@ class Computed:
     logp: Float[Tensor, "B T"]
     """Log-probabilities in nats of the rows with gradient under the policy before the step; 0 elsewhere."""
     below: Float[Tensor, "B T"]
-    """As in `Scored`, of the same tokens."""
+    entropy: Float[Tensor, "B T"]
+    """Both as in `Scored`, of the same tokens."""
     scored: Bool[Tensor, "B T"]
     """True where `logp` holds one."""
     difference: Difference
@@ -95,6 +98,7 @@ class _Sums:
 
     logp: Float[Tensor, "B T"]
     below: Float[Tensor, "B T"]
+    entropies: Float[Tensor, "B T"]
     scored: Bool[Tensor, "B T"]
     loss: float = 0.0
     entropy: float = 0.0
@@ -190,7 +194,16 @@ class Trainer:
         sums = self._accumulate(assigned, weight, active)
         difference = Difference.of((sums.logp - rows.behaviour)[sums.scored])
         if look is not None:
-            look(Computed(loss=sums.loss, logp=sums.logp, below=sums.below, scored=sums.scored, difference=difference))
+            look(
+                Computed(
+                    loss=sums.loss,
+                    logp=sums.logp,
+                    below=sums.below,
+                    entropy=sums.entropies,
+                    scored=sums.scored,
+                    difference=difference,
+                )
+            )
         max_norm = self.optimizer_cfg.clip_norm or math.inf
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), max_norm))
         finite = math.isfinite(sums.loss) and math.isfinite(grad_norm)
@@ -214,7 +227,7 @@ class Trainer:
         """Gradient of sum(loss * weight) over the active rows, micro-batch by micro-batch."""
         rows, credit = assigned.rows, assigned.credit
         shape, scored = rows.mask.shape, credit.mask & active[:, None]
-        sums = _Sums(logp=torch.zeros(shape), below=torch.zeros(shape), scored=scored)
+        sums = _Sums(logp=torch.zeros(shape), below=torch.zeros(shape), entropies=torch.zeros(shape), scored=scored)
         chosen = active.nonzero().squeeze(1).tolist()
         tokens = [rows.tokens[i] for i in chosen]
         for batch in self._micro_batches(tokens, credit, chosen):
@@ -247,6 +260,7 @@ class Trainer:
                 sums.tokens += int(part.mask.sum())
                 sums.entropy += float(scores.entropy[part.mask].double().sum())
                 sums.logp[index], sums.below[index] = part.logp.cpu(), scores.below.cpu()
+                sums.entropies[index] = scores.entropy.cpu()
                 if part.logp_ref is not None:
                     estimate = kl.estimate("k3", part.logp, part.logp_ref, part.logp_old, None)
                     sums.ref_kl += float(estimate[part.mask].double().sum())
@@ -263,7 +277,7 @@ class Trainer:
 
     @torch.no_grad()
     def _score(self, policy: CausalPolicy, rows: Rows, which: Bool[Tensor, "B"]) -> Scored:
-        logp, below = torch.zeros(rows.mask.shape), torch.zeros(rows.mask.shape)
+        logp, below, entropy = (torch.zeros(rows.mask.shape) for _ in range(3))
         value = None if policy.value_head is None else torch.zeros(rows.mask.shape)
         chosen = which.nonzero().squeeze(1).tolist()
         tokens = [rows.tokens[i] for i in chosen]
@@ -271,10 +285,10 @@ class Trainer:
             for batch in policy.micro_batches(tokens, max_tokens=self.micro_batch_tokens) if chosen else ():
                 scores = policy.score(batch, tokens, temperature=self.temperature, num_tokens=rows.num_tokens)
                 index = torch.tensor([chosen[i] for i in scores.rows])
-                logp[index], below[index] = scores.logp.cpu(), scores.below.cpu()
+                logp[index], below[index], entropy[index] = scores.logp.cpu(), scores.below.cpu(), scores.entropy.cpu()
                 if value is not None and scores.value is not None:
                     value[index] = scores.value.cpu()
-        return Scored(logp=logp, below=below, value=value)
+        return Scored(logp=logp, below=below, entropy=entropy, value=value)
 
 
 def _metrics(
