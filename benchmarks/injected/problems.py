@@ -52,6 +52,29 @@ def rolled(p: Patch) -> None:
     p.set(Renderer, "render", make)
 
 
+def targets(change):
+    """What SFT imitates."""
+    return lambda prepared: replace(prepared, targets=tuple(change(list(prepared.targets))))
+
+
+def task_train(change, with_heldout: bool = False):
+    """The problems of RL, as the task holds them, are not those that were read."""
+
+    def tamper(prepared: Prepared) -> Prepared:
+        train = change(prepared.task.train)
+        more = prepared.task.heldout if with_heldout else ()
+        return replace(prepared, task=replace(prepared.task, train=(*train, *more)))
+
+    return tamper
+
+
+def rolled_golds(problems):
+    return tuple(replace(p, gold=q.gold) for p, q in zip(problems, [*problems[1:], problems[0]], strict=True))
+
+
+SFT = ("problems.sft_count=20", "sft={target: gold, steps: 2, batch_size: 4, optimizer: {lr: 1e-5}}")
+
+
 def order_of(at):
     """The loop takes its problems in another order."""
 
@@ -125,6 +148,22 @@ FAULTS = (
     Fault("a stop string of two tokens", "B24", RECIPE, "must be one token", code=2, overrides=("prompt.stop=['10']",)),
     Fault("the end token is one that the policy never says", "B23", ("signal",), "none ever sampled a stop token",
           files=checkpoint(as_json("tokenizer_config.json", lambda c: c.update(eos_token="<pad>")))),
+    # targets
+    Fault("targets without their end", "B23", TEMPLATE, "never to stop", overrides=SFT,
+          tamper=targets(lambda rows: [(p, t[:-1]) for p, t in rows])),
+    Fault("targets of other problems", "A2", TEMPLATE, "do not say their answer", overrides=SFT,
+          tamper=targets(lambda rows: [(p, u[1]) for (p, _), u in zip(rows, [*rows[1:], rows[0]], strict=True)])),
+    Fault("targets in another frame", "D66", TEMPLATE, "differs from prompt to prompt", overrides=SFT,
+          tamper=targets(lambda rows: [(p[:-1], t) for p, t in rows])),
+    Fault("targets that the prompt says already", "reliability C", TEMPLATE, "differs from prompt to prompt", overrides=SFT,
+          tamper=targets(lambda rows: [((*p, *t[:-1]), t) for p, t in rows])),
+    Fault("targets lost", "A15", TEMPLATE, "targets for", overrides=SFT, tamper=targets(lambda rows: rows[:-1])),
+    # behind the data gate
+    Fault("golds of the task exchanged after reading", "D62", ("data",), "read otherwise", tamper=task_train(rolled_golds)),
+    Fault("golds of held-out problems exchanged after reading", "D62", ("data",), "read otherwise",
+          tamper=lambda x: replace(x, task=replace(x.task, heldout=rolled_golds(x.task.heldout)))),
+    Fault("held-out problems put into training after reading", "C corpus", ("data", "rollouts"), "in another part",
+          tamper=task_train(lambda train: train, with_heldout=True)),
     # order
     Fault("the first problems again and again", "A15, E76", ("rollouts",), "seed and position",
           patch=order_of(lambda o, i, n: o.at(0, n)), updates=1),

@@ -163,6 +163,22 @@ def scored(change):
     return lambda p: p.set(CausalPolicy, "score", lambda old: lambda self, *a, **k: change(old(self, *a, **k)))
 
 
+def later(change):
+    """Sampling from a kept policy goes wrong from the second batch on; change(plan) -> plan."""
+
+    def make(old):
+        def generate(self, prompts, *, plan, salt="", **k):
+            late = salt.startswith("batch") and salt != "batch-0"
+            return old(self, prompts, plan=change(plan) if late else plan, salt=salt, **k)
+
+        return generate
+
+    return lambda p: p.set(LocalEngine, "generate", make)
+
+
+BFLOAT16 = ("policy.dtype=bfloat16",)
+OFFLINE = ("rl.replay.every=10", "rl.optimizer.lr=1e-6")
+
 FAULTS = (
     # another distribution
     Fault("temperature not applied to stored log-probs", "C44", REPLAY, "temperature",
@@ -170,6 +186,12 @@ FAULTS = (
     Fault("temperature not applied when sampling", "C44", REPLAY, "temperature", tamper=engine(plan=plan(temperature=1.0))),
     Fault("temperature 5 % too low", "C44", REPLAY, "temperature 0.76",
           tamper=engine(plan=plan(temperature=0.95 * TEMPERATURE))),
+    Fault("temperature 5 % too low in bfloat16", "C44", REPLAY, "temperature 0.759", overrides=BFLOAT16,
+          tamper=engine(plan=plan(temperature=0.95 * TEMPERATURE))),
+    Fault("another temperature for later batches of DPO", "C44", REPLAY, "temperature 1.2",
+          overrides=(*OFFLINE, "rl.objective={name: dpo, beta: 0.1}"), patch=later(plan(temperature=1.2)), updates=1),
+    Fault("top-p for later batches of rejection sampling", "C45", REPLAY, "top-p",
+          overrides=(*OFFLINE, "rl.objective={name: rft}"), patch=later(plan(top_p=0.8)), updates=1),
     Fault("temperature twice too high", "C44", REPLAY, "temperature 1.6",
           tamper=engine(plan=plan(temperature=2 * TEMPERATURE))),
     Fault("temperature applied twice", "C44", REPLAY, "temperature 0.64", tamper=engine(plan=plan(temperature=TEMPERATURE**2))),

@@ -47,6 +47,43 @@ def rows(**changes):
     )
 
 
+def shaped(change):
+    """Rewards are changed once more after they were shaped."""
+
+    def make(old):
+        def shape(batch, *a, **k):
+            found = old(batch, *a, **k)
+            groups = [
+                replace(g, rewards=tuple(replace(r, value=change(r.value)) for r in g.rewards))
+                for g in found.batch.groups
+            ]
+            return replace(found, batch=replace(found.batch, groups=tuple(groups)))
+
+        return shape
+
+    return lambda p: p.set(worth, "shape_batch", make)
+
+
+def against(bare, r):
+    parts = {name: value if name in bare.parts else -value for name, value in r.parts.items()}
+    return replace(r, value=2 * bare.value - r.value, parts=parts)
+
+
+def other_sign(p: Patch) -> None:
+    def make(old):
+        def shape(batch, *a, **k):
+            found = old(batch, *a, **k)
+            groups = [
+                replace(g, rewards=tuple(against(b, r) for b, r in zip(bare.rewards, g.rewards, strict=True)))
+                for bare, g in zip(batch.groups, found.batch.groups, strict=True)
+            ]
+            return replace(found, batch=replace(found.batch, groups=tuple(groups)))
+
+        return shape
+
+    p.set(worth, "shape_batch", make)
+
+
 def no_step(t: Trainer) -> None:
     t.optimizer.step = lambda *a, **k: None
 
@@ -254,6 +291,15 @@ FAULTS = (
     Fault("first token masked in the trained rows", "B27", ROLLOUTS, "loss mask", patch=rows(mask=lambda r: shifted(r.mask))),
     Fault("groups numbered by place", "A1", ROLLOUTS, "groups",
           patch=lambda p: p.set(worth, "group_numbers", lambda old: lambda b, *a: torch.arange(len(old(b, *a))) % 6)),
+    Fault("a rest in the reward that no part names", "A7", ROLLOUTS, "sum of its named parts",
+          overrides=("rl.shaping=[{name: overlong, max_tokens: 4, buffer_tokens: 2}]",), patch=shaped(lambda r: r - 0.1)),
+    Fault("shaping with the other sign", "A7", ROLLOUTS, "rl.shaping makes the reward",
+          overrides=("rl.shaping=[{name: overlong, max_tokens: 2, buffer_tokens: 1}]",), patch=other_sign),
+    Fault("advantages of steps rolled", "A1", UPDATE, "advantage",
+          overrides=("rl.objective={name: grpo_process, beta: 0}",), patch=credit(advantage=lambda c: c.advantage.roll(1, 0))),
+    Fault("advantages of brevity ten times too large", "A5", UPDATE, "rewards give",
+          overrides=("rl.objective={name: grpo, redistribution: {cap: 2}}", "rl.quality=brevity"),
+          patch=credit(advantage=lambda c: 10 * c.advantage)),
     # loss and gradient
     Fault("loss with the other sign", "B33", UPDATE, "the loss of rloo", patch=loss(lambda x, b: -x)),
     Fault("loss divided by the accumulation steps", "B18", UPDATE, "the loss of rloo", patch=loss(lambda x, b: x / 4)),
