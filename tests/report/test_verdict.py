@@ -137,3 +137,14 @@ def test_the_ledger_table_shows_whole_entries_and_no_empty_ones(small_run: RunFo
     left_out = int(re.search(r"and (\d+) more", cell).group(1))
     assert cell.count("figure_") + left_out == 40
     assert "…" not in cell
+
+
+def test_a_paused_run_says_so_and_why_instead_of_a_verdict(tmp_path) -> None:
+    run = tmp_path / "run"
+    with Ledger.open(run / "ledger.jsonl", contract="c0") as book:
+        book.append(EventKind.CONTRACT, policy_version=0, payload={"name": "demo"})
+        book.append(EventKind.PAUSED, policy_version=0, payload={"message": "the disk is full; <b>free</b> some space"})
+    page = render(gather(run))
+    assert '<strong class="badge quiet">paused</strong> the disk is full; &lt;b&gt;free&lt;/b&gt; some space' in page
+    assert "The run is paused. Figures are as far as it got." in page
+    assert "has no receipt" not in page

@@ -75,8 +75,8 @@ def _trained(data: RunData) -> str:
     tokens = sum(y for _, y in split(data.rows)[0].of("tokens/sampled"))
     sampled = f", {number(tokens)} sampled tokens" if tokens else ""
     with_ = f" with {how}" if how else ""
-    paused = f" It is paused: {data.events[-1].payload.get('message')}" if status(data) == "paused" else ""
-    open_ = "" if data.closed else f"{paused or ' The run has not been closed.'} Figures are as far as it got."
+    waits = " The run is paused." if status(data) == "paused" else " The run has not been closed."
+    open_ = "" if data.closed else f"{waits} Figures are as far as it got."
     return f"{who} was trained{with_}: {plural(data.counts.updates_applied, 'RL update')}{sampled}.{open_}"
 
 

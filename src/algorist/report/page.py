@@ -16,7 +16,7 @@ from algorist.report.chart import Chart
 from algorist.report.figure import figure, intervals
 from algorist.report.findings import findings
 from algorist.report.gather import RunData, gather, moment
-from algorist.report.headline import counted, price, sentence, took
+from algorist.report.headline import counted, price, sentence, status, took
 from algorist.report.html import Child, Safe, el, join
 from algorist.report.verdict import NOT_JUDGED
 from algorist.report.words import duration, percent, points, yaml_like
@@ -131,6 +131,9 @@ def _result(data: RunData, notes: Sequence[str]) -> Safe:
 
 def _verdict(data: RunData) -> Safe:
     found = data.judgement
+    if status(data) == "paused":
+        message = str(data.events[-1].payload.get("message"))
+        return el("p", {"class": "verdict"}, el("strong", {"class": "badge quiet"}, "paused"), f" {message}")
     tone = "good" if found.status == "qualified" else "quiet" if found.status == NOT_JUDGED else "bad"
     words = (
         f" {'; '.join(found.reasons)}." if found.reasons else " Every gate of the contract was judged and none failed."
